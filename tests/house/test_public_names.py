@@ -1,0 +1,78 @@
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import turnkit_django
+from turnkit_django import agents, tools
+
+PUBLIC = {
+    turnkit_django: ["Agent", "Tool", "ToolContext", "errors", "get_agent", "register", "tool"],
+    agents: ["Agent", "get_agent", "register", "registered"],
+    tools: ["Tool", "ToolContext", "normalize_result", "tool"],
+}
+
+_TASK = "(self, task: 'str', *, subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
+context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None) -> 'Any'"
+
+SIGNATURES = [
+    (turnkit_django.register, "(agent: 'Agent') -> 'Agent'"),
+    (turnkit_django.get_agent, "(name: 'str') -> 'Agent'"),
+    (
+        turnkit_django.tool,
+        "(function: 'Callable[..., object] | None' = None, /, *, name: 'str | None' = None, "
+        "description: 'str | None' = None, usage_hint: 'str' = '', "
+        "parameters: 'Mapping[str, object] | None' = None, terminal: 'bool' = False, "
+        "recovery: 'Recovery' = 'unknown') -> 'FunctionTool | Callable[[Callable[..., object]], FunctionTool]'",
+    ),
+    (
+        turnkit_django.Agent,
+        "(*, name: 'str', version: 'str' = '1', description: 'str' = '', model: 'str | None' = None, "
+        "instructions: 'str' = '', tools: 'Sequence[Tool | type[Tool]]' = (), max_iterations: 'int | None' = None, "
+        "timeout: 'timedelta | int | None' = None, max_output_tokens: 'int | None' = None, "
+        "thinking: 'Mapping[str, object] | None' = None, client: 'ModelClient | None' = None) -> 'None'",
+    ),
+    (
+        turnkit_django.Agent.conversation,
+        "(self, *, subject: 'Model | None' = None, model: 'str | None' = None, "
+        "metadata: 'Mapping[str, Json] | None' = None, "
+        "context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None) -> 'Any'",
+    ),
+    (turnkit_django.Tool.spec, "(self) -> 'ToolSpec'"),
+    (turnkit_django.Tool.validate, "(self, arguments_text: 'str | None') -> 'ValidArguments'"),
+    (turnkit_django.Tool.invoke, "(self, arguments: 'ValidArguments', *, context: 'ToolContext') -> 'object'"),
+    (turnkit_django.Tool.completion, "(self, result: 'Any') -> 'str'"),
+    (turnkit_django.Agent.prepare, _TASK),
+    (turnkit_django.Agent.run, _TASK),
+    (turnkit_django.Agent.submit, _TASK),
+    (turnkit_django.ToolContext, "(turn: 'Row', execution: 'Row', conversation: 'Row', principal: 'Json') -> None"),
+    (tools.normalize_result, "(value: 'object') -> 'dict[str, Json]'"),
+]
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_the_public_names_are_these_and_no_others(module: object):
+    assert sorted(module.__all__) == sorted(PUBLIC[module])
+    assert all(hasattr(module, name) for name in PUBLIC[module])
+
+
+@pytest.mark.parametrize(("subject", "signature"), SIGNATURES, ids=lambda value: getattr(value, "__name__", ""))
+def test_public_signatures_are_frozen(subject: object, signature: str):
+    assert str(inspect.signature(subject)) == signature
+
+
+def test_importing_the_package_needs_no_django_setup_and_loads_no_model_no_litellm_and_no_queue():
+    code = """
+import sys
+import turnkit_django
+for name in turnkit_django.__all__:
+    getattr(turnkit_django, name)
+heavy = ("litellm", "django.db.models", "rq", "redis", "django_rq", "turnkit_django.models", "turnkit_django.conf")
+print([name for name in heavy if name in sys.modules])
+"""
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True, env={}
+    )
+
+    assert (found.stdout.strip(), found.stderr) == ("[]", "")

@@ -1,0 +1,59 @@
+"""Settings of the test suite and of the processes its tests start; `tests/servers.py` sets the two URLs."""
+
+import os
+
+import dj_database_url
+
+SECRET_KEY = "tests only"
+USE_TZ = True
+TIME_ZONE = "UTC"
+ROOT_URLCONF = "tests.urls"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+STATIC_URL = "static/"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django_rq",
+    "turnkit_django",
+    "tests.testapp",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# The default serves tools that only import the settings, as mypy's plugin does.
+DATABASES = {"default": dict(dj_database_url.parse(os.environ.get("DATABASE_URL", "postgresql:///postgres")))}
+DATABASES["default"] |= {
+    "CONN_HEALTH_CHECKS": True,
+    "OPTIONS": {"pool": {"min_size": 0, "max_size": 8, "timeout": 10}},
+}
+if test_database := os.environ.get("TURNKIT_TEST_DATABASE"):
+    DATABASES["default"]["NAME"] = test_database
+
+# Where django-rq finds a URL it ignores the other connection options: timeouts go into the query.
+_redis_url = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+_timeouts = "socket_connect_timeout=2&socket_timeout=5"
+RQ_QUEUES = {
+    "turnkit": {"URL": f"{_redis_url}{'&' if '?' in _redis_url else '?'}{_timeouts}", "SERIALIZER": "json"},
+}
+RQ = {"WORKER_CLASS": "turnkit_django.dispatch.Worker"}

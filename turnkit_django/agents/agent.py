@@ -1,0 +1,311 @@
+"""The declaration of an agent: a value that is checked when it is built and never changes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from turnkit_django.core.content import Json
+from turnkit_django.core.requests import ToolSpec
+from turnkit_django.errors import ConfigError
+from turnkit_django.tools.tool import Tool, as_tool
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+    from turnkit_django.clients.base import ModelClient
+
+MAX_TOOLS = 128
+"""Providers refuse a request that offers more."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_EFFORTS = ("low", "medium", "high")
+
+
+class Agent:
+    """What a turn runs: instructions, a model, tools and limits. All arguments are given by name.
+
+    Immutable. Two agents are equal only if they are the same object; compare `fingerprint` to see whether two
+    definitions agree.
+
+    Args:
+        name: Letters, digits and `_`, not starting with a digit; at most 64. Stored on every turn.
+        version: Your own marker, stored on every turn.
+        description: What the agent is for.
+        model: A litellm model string; None: the setting `DEFAULT_MODEL`.
+        instructions: The system prompt; white space around it is removed.
+        tools: Tools made by `@tool`, `Tool` classes or instances; at most 128, each name once.
+        max_iterations: Model calls of a turn; 0 allows none; None: the setting `MAX_ITERATIONS`.
+        timeout: Wall time of a turn, in seconds or as a timedelta; None: the settings `TIMEOUT` and `INLINE_TIMEOUT`.
+        max_output_tokens: Of one model call; None: the setting `MAX_OUTPUT_TOKENS`.
+        thinking: `{"effort": "low" | "medium" | "high"}` and/or `{"budget": tokens}`; None: the model's default.
+        client: What calls the model; None: the setting `CLIENT`.
+
+    Raises:
+        ConfigError: Names the agent, what was expected, what came and what to do.
+    """
+
+    name: str
+    version: str
+    description: str
+    model: str | None
+    instructions: str
+    tools: tuple[Tool, ...]
+    max_iterations: int | None
+    timeout: timedelta | None
+    max_output_tokens: int | None
+    thinking: Mapping[str, Json] | None
+    client: ModelClient | None
+    module: str
+    """Where the agent was built; tells a reloaded module from a second definition."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        version: str = "1",
+        description: str = "",
+        model: str | None = None,
+        instructions: str = "",
+        tools: Sequence[Tool | type[Tool]] = (),
+        max_iterations: int | None = None,
+        timeout: timedelta | int | None = None,
+        max_output_tokens: int | None = None,
+        thinking: Mapping[str, object] | None = None,
+        client: ModelClient | None = None,
+    ) -> None:
+        _check_name(name)
+        check = _Check(name)
+        vars(self).update(
+            name=name,
+            version=check.text("version", version, may_be_empty=False),
+            description=check.text("description", description),
+            model=None if model is None else check.text("model", model, may_be_empty=False),
+            instructions=check.text("instructions", instructions).strip(),
+            tools=check.tools(tools),
+            max_iterations=check.number("max_iterations", max_iterations, least=0),
+            timeout=check.duration("timeout", timeout),
+            max_output_tokens=check.number("max_output_tokens", max_output_tokens, least=1),
+            thinking=check.thinking(thinking),
+            client=check.client(client),
+            module=_module_of_caller(sys._getframe(1), self),
+        )
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"agent `{self.name}` is immutable: build another one instead of setting `{name}`")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"agent `{self.name}` is immutable: `{name}` cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} version {self.version}>"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that shapes a turn, as 64 hex digits; the same in every process.
+
+        `client` is left out: it says how a model is reached. So is the code of the tools.
+        """
+        parts = {
+            "name": self.name,
+            "version": self.version,
+            "description": self.description,
+            "model": self.model,
+            "instructions": self.instructions,
+            "tools": [_tool_parts(each) for each in self.tools],
+            "max_iterations": self.max_iterations,
+            "timeout": None if self.timeout is None else self.timeout.total_seconds(),
+            "max_output_tokens": self.max_output_tokens,
+            "thinking": None if self.thinking is None else dict(self.thinking),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def tool_named(self, name: str) -> Tool | None:
+        """The tool that the model calls `name`, or None."""
+        return self._tools_by_name.get(name)
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        return tuple(self._tools_by_name)
+
+    def tool_specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as the model sees them, in the order given."""
+        return tuple(each.spec() for each in self.tools)
+
+    @functools.cached_property
+    def _tools_by_name(self) -> dict[str, Tool]:
+        return {each.spec().name: each for each in self.tools}
+
+    def conversation(
+        self,
+        *,
+        subject: Model | None = None,
+        model: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+        principal: Json = None,
+    ) -> Any:
+        """A new, saved `Conversation` with this agent."""
+        from turnkit_django import conversations
+
+        return conversations.open_conversation(
+            self, subject=subject, model=model, metadata=metadata, context=context, principal=principal
+        )
+
+    def prepare(
+        self,
+        task: str,
+        *,
+        subject: Model | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+        principal: Json = None,
+    ) -> Any:
+        """A `Run` of `task` in a conversation of its own: pending, nothing called."""
+        from turnkit_django import conversations
+
+        return conversations.prepare_run(
+            self, task, subject=subject, metadata=metadata, context=context, principal=principal
+        )
+
+    def run(
+        self,
+        task: str,
+        *,
+        subject: Model | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+        principal: Json = None,
+    ) -> Any:
+        """The `Run` of `task`, executed in this process."""
+        from turnkit_django import conversations
+
+        return conversations.run(self, task, subject=subject, metadata=metadata, context=context, principal=principal)
+
+    def submit(
+        self,
+        task: str,
+        *,
+        subject: Model | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        context: Mapping[str, Json] | None = None,
+        principal: Json = None,
+    ) -> Any:
+        """The `Run` of `task`, handed to a worker: durable."""
+        from turnkit_django import conversations
+
+        return conversations.submit_run(
+            self, task, subject=subject, metadata=metadata, context=context, principal=principal
+        )
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"Agent(name={name!r:.120}): expected 1 to 64 letters, digits or `_`, not starting with a digit"
+        )
+
+
+def _module_of_caller(frame: FrameType | None, agent: Agent) -> str:
+    """The module that built `agent`, seen past the constructors of subclasses."""
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is agent:
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
+
+
+def _tool_parts(tool: Tool) -> dict[str, object]:
+    spec = tool.spec()
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": spec.parameters,
+        "terminal": tool.terminal,
+        "recovery": tool.recovery,
+    }
+
+
+class _Check:
+    """Checks the options of one agent; every message names it."""
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+
+    def wrong(self, option: str, expected: str, value: object, advice: str = "") -> ConfigError:
+        got = f"{value!r:.80} ({type(value).__name__})"
+        return ConfigError(f"agent `{self.agent}`: expected `{option}` to be {expected}, got {got}{advice}")
+
+    def text(self, option: str, value: object, *, may_be_empty: bool = True) -> str:
+        if not isinstance(value, str) or not (may_be_empty or value.strip()):
+            raise self.wrong(option, "text" if may_be_empty else "text that is not empty", value)
+        return value
+
+    def number(self, option: str, value: object, *, least: int) -> int | None:
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise self.wrong(option, f"a whole number of at least {least}, or None", value)
+        return value
+
+    def duration(self, option: str, value: object) -> timedelta | None:
+        if value is None:
+            return None
+        try:
+            wanted = (
+                value if isinstance(value, timedelta) else timedelta(seconds=self.number(option, value, least=0) or 0)
+            )
+        except (ConfigError, OverflowError):
+            wanted = timedelta(-1)
+        if wanted < timedelta(0):
+            raise self.wrong(option, "a timedelta or whole seconds, not negative, or None", value)
+        return wanted
+
+    def tools(self, entries: object) -> tuple[Tool, ...]:
+        if not isinstance(entries, list | tuple):
+            raise self.wrong("tools", "a list", entries, advice="; write tools=[...]")
+        if len(entries) > MAX_TOOLS:
+            raise ConfigError(
+                f"agent `{self.agent}`: expected at most {MAX_TOOLS} tools, got {len(entries)}; "
+                "providers refuse more: split the work over several agents"
+            )
+        tools: dict[str, Tool] = {}
+        for entry in entries:
+            tool = self._tool(entry)
+            name = tool.spec().name
+            if name in tools:
+                raise ConfigError(
+                    f"agent `{self.agent}`: expected each tool name once, got `{name}` twice; give one another `name`"
+                )
+            tools[name] = tool
+        return tuple(tools.values())
+
+    def _tool(self, entry: object) -> Tool:
+        try:
+            tool = as_tool(entry)
+            tool.spec()
+        except ConfigError as error:
+            raise ConfigError(f"agent `{self.agent}`: {error}") from error
+        return tool
+
+    def thinking(self, value: object) -> Mapping[str, Json] | None:
+        if value is None:
+            return None
+        expected = 'a dict with "effort" (low, medium or high) and/or "budget" (a positive whole number)'
+        if not isinstance(value, Mapping) or not value or not set(value) <= {"effort", "budget"}:
+            raise self.wrong("thinking", expected, value)
+        if "effort" in value and value["effort"] not in _EFFORTS:
+            raise self.wrong("thinking", expected, value)
+        if "budget" in value and self.number("thinking budget", value["budget"], least=1) is None:
+            raise self.wrong("thinking", expected, value)
+        return MappingProxyType(dict(value))
+
+    def client(self, value: object) -> ModelClient | None:
+        if value is not None and (isinstance(value, type) or not callable(getattr(value, "complete", None))):
+            raise self.wrong("client", "a model client (an instance with `validate` and `complete`)", value)
+        return cast("ModelClient | None", value)

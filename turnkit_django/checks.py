@@ -1,0 +1,98 @@
+"""System checks: one function a message, with stable ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connections as databases
+
+from turnkit_django import conf
+from turnkit_django.errors import ConfigError
+from turnkit_django.store import connections
+
+_WORKER = "turnkit_django.dispatch.Worker"
+
+
+@register("turnkit")
+def check_database(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.E001: the rows are in PostgreSQL."""
+    alias = connections.alias()
+    vendor = databases[alias].vendor
+    if vendor == "postgresql":
+        return []
+    hint = "Set ENGINE to django.db.backends.postgresql, or route the app `turnkit` to a PostgreSQL database."
+    message = f"turnkit_django needs PostgreSQL, but the database {alias!r} is {vendor}."
+    return [Error(message, hint=hint, id="turnkit.E001")]
+
+
+@register("turnkit")
+def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.E002 and E003: `TURNKIT` has only known settings, each with a value of its kind."""
+    ids = {"unknown": "turnkit.E002", "value": "turnkit.E003"}
+    try:
+        values = conf.raw()
+    except ConfigError as error:
+        return [Error(f"{error}.", hint="Write TURNKIT = {…}.", id="turnkit.E003")]
+    return [
+        Error(f"{message}.", hint=f"{hint[0].upper()}{hint[1:]}.", id=ids[kind])
+        for kind, message, hint in conf.problems(values)
+    ]
+
+
+@register("turnkit")
+def check_worker(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.W001: a plain `rqworker` can read the wake-ups."""
+    if "django_rq" not in settings.INSTALLED_APPS or not _uses_rq():
+        return []
+    worker = getattr(settings, "RQ", {}).get("WORKER_CLASS", "rq.Worker")
+    if _is_ours(worker):
+        return []
+    message = f"`rqworker` would run {worker!r}, which cannot read the JSON jobs of turnkit_django."
+    hint = f'Set RQ = {{"WORKER_CLASS": "{_WORKER}"}}, or always start `rqworker --serializer json`.'
+    return [Warning(message, hint=hint, id="turnkit.W001")]
+
+
+@register("turnkit")
+def check_queue(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.W002: the queue for wake-ups is configured."""
+    return list(_missing_queue()) if _uses_rq() else []
+
+
+def _missing_queue() -> Iterator[CheckMessage]:
+    queue = conf.raw().get("QUEUE", conf.Settings.__dataclass_fields__["QUEUE"].default)
+    if "django_rq" not in settings.INSTALLED_APPS:
+        yield Warning(
+            "django_rq is not in INSTALLED_APPS, so no wake-up can be sent.",
+            hint="Add it, or run `turnkit_reconcile --run` from cron, which needs no Redis.",
+            id="turnkit.W002",
+        )
+    elif queue not in getattr(settings, "RQ_QUEUES", {}):
+        yield Warning(
+            f"RQ_QUEUES has no queue {queue!r}, so no wake-up can be sent.",
+            hint=f'Add RQ_QUEUES = {{"{queue}": {{"URL": "redis://…"}}}}, or name another in TURNKIT["QUEUE"].',
+            id="turnkit.W002",
+        )
+
+
+def _uses_rq() -> bool:
+    default = conf.Settings.__dataclass_fields__["DISPATCHER"].default
+    try:
+        return conf.raw().get("DISPATCHER", default) == default
+    except ConfigError:
+        return False
+
+
+def _is_ours(worker: object) -> bool:
+    from django.utils.module_loading import import_string
+
+    from turnkit_django.dispatch import Worker
+
+    try:
+        found = import_string(worker) if isinstance(worker, str) else worker
+    except ImportError:
+        return False
+    return isinstance(found, type) and issubclass(found, Worker)

@@ -1,0 +1,211 @@
+"""Verbs that open, feed and run conversations: check the input, make the rows, hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import Model
+
+from turnkit_django import conf
+from turnkit_django.agents import Agent, get_agent
+from turnkit_django.core import ids
+from turnkit_django.core.content import Json, clean_json, clean_text, text_part
+from turnkit_django.core.usage import Usage
+from turnkit_django.engine import runner
+from turnkit_django.errors import InputError
+from turnkit_django.failpoints import reach
+from turnkit_django.models import Conversation, Message, Turn
+from turnkit_django.models.message import Kind, Role
+from turnkit_django.runs import Run
+from turnkit_django.store import connections, reads, transitions
+
+_OPTIONS = frozenset({"model", "thinking", "context", "principal"})
+
+
+def open_conversation(
+    agent: Agent,
+    *,
+    subject: Model | None = None,
+    model: str | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    context: Mapping[str, Json] | None = None,
+    principal: Json = None,
+) -> Conversation:
+    """A saved conversation of the agent.
+
+    Args:
+        subject: A saved model instance it is about; kept as type (`app_label.model`) and key.
+        model: Instead of the agent's.
+        metadata: The application's own facts.
+        context: Default run context of its turns, for tools.
+        principal: Identity under which its turns act; any JSON.
+
+    Raises:
+        InputError: If the subject is not saved or an argument is not JSON.
+    """
+    kind, key = _subject(subject)
+    conversation = Conversation(
+        id=ids.new_conversation_id(),
+        agent_name=agent.name,
+        model=model or "",
+        subject_type=kind,
+        subject_id=key,
+        metadata=_json("metadata", metadata or {}),
+        context=_json("context", context or {}),
+        principal=_json("principal", principal),
+    )
+    return transitions.open_conversation(conversation)
+
+
+def say(conversation: Conversation, text: str, *, metadata: Mapping[str, Json] | None = None) -> Message:
+    message = _message(conversation, text, metadata=_json("metadata", metadata or {}))
+    return transitions.say(message)
+
+
+def prepare(conversation: Conversation, text: str | None, *, key: str | None = None, **options: Any) -> Turn:
+    return _start(conversation, text, key=key, options=options, is_submission=False)
+
+
+def submit(conversation: Conversation, text: str, *, key: str | None = None, **options: Any) -> Turn:
+    turn = _start(conversation, text, key=key, options=options, is_submission=True)
+    reach("submitted")
+    return turn
+
+
+def ask(conversation: Conversation, text: str | None, *, key: str | None = None, **options: Any) -> Turn:
+    connections.require_no_transaction(f"a turn of {conversation.pk}")
+    _require_idle(conversation, key)
+    return run_turn(prepare(conversation, text, key=key, **options))
+
+
+def run_turn(turn: Turn) -> Turn:
+    turn = reads.turn(turn.pk)
+    if turn.status == Turn.Status.PENDING:
+        runner.run_inline(turn.pk)
+    return reads.turn(turn.pk)
+
+
+def submit_turn(turn: Turn) -> Turn:
+    transitions.submit(turn.pk)
+    reach("submitted")
+    return reads.turn(turn.pk)
+
+
+def usage(conversation: Conversation) -> Usage:
+    return reads.usage(Turn.objects.filter(conversation=conversation))
+
+
+def cost(conversation: Conversation) -> Decimal | None:
+    return reads.cost(Turn.objects.filter(conversation=conversation))
+
+
+def prepare_run(agent: Agent, task: str, **options: Any) -> Run:
+    return Run(_for_task(agent, task, options, is_submission=False))
+
+
+def run(agent: Agent, task: str, **options: Any) -> Run:
+    connections.require_no_transaction(f"a run of agent {agent.name!r}")
+    return Run(run_turn(_for_task(agent, task, options, is_submission=False)))
+
+
+def submit_run(agent: Agent, task: str, **options: Any) -> Run:
+    turn = _for_task(agent, task, options, is_submission=True)
+    reach("submitted")
+    return Run(turn)
+
+
+def _for_task(agent: Agent, task: str, options: dict[str, Any], *, is_submission: bool) -> Turn:
+    _require_text(task)
+    opened = {name: options.pop(name) for name in ("subject", "metadata", "context", "principal") if name in options}
+    conversation = open_conversation(agent, **opened)
+    return _start(conversation, task, key=None, options=options, is_submission=is_submission)
+
+
+def _require_idle(conversation: Conversation, key: str | None) -> None:
+    """Refuse before the message is stored; the claim decides again under the lock."""
+    if key is None:
+        reads.require_idle(conversation.pk)
+
+
+def _start(
+    conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any], is_submission: bool
+) -> Turn:
+    if key is not None and (not isinstance(key, str) or not key.strip()):
+        raise InputError(f"{conversation.pk}: expected `key` to be a text that is not blank, got {key!r}")
+    message = None if text is None else _message(conversation, text, metadata={})
+    draft = _draft(conversation, options, is_submission=is_submission)
+    draft.submission_key = None if key is None else clean_text(key)
+    return transitions.start(draft, message=message, is_submission=is_submission)
+
+
+def _draft(conversation: Conversation, options: dict[str, Any], *, is_submission: bool) -> Turn:
+    if unknown := sorted(set(options) - _OPTIONS):
+        raise InputError(f"{conversation.pk}: unknown turn options {unknown}; known: {sorted(_OPTIONS)}")
+    agent = get_agent(conversation.agent_name)
+    settings = conf.get()
+    turn_id = ids.new_turn_id()
+    context = options.get("context")
+    principal = options.get("principal")
+    return Turn(
+        id=turn_id,
+        root_id=turn_id,
+        conversation=conversation,
+        agent_name=agent.name,
+        agent_version=agent.version,
+        agent_fingerprint=agent.fingerprint,
+        model=options.get("model") or conversation.model or agent.model or settings.DEFAULT_MODEL,
+        context=_json("context", conversation.context if context is None else context),
+        principal=_json("principal", conversation.principal if principal is None else principal),
+        options=_request_options(agent, options),
+        max_iterations=settings.MAX_ITERATIONS if agent.max_iterations is None else agent.max_iterations,
+        max_output_tokens=agent.max_output_tokens or settings.MAX_OUTPUT_TOKENS,
+        timeout=_timeout(agent, settings, is_submission=is_submission),
+    )
+
+
+def _request_options(agent: Agent, options: dict[str, Any]) -> dict[str, Json]:
+    """An explicit None of the turn switches the agent's thinking off."""
+    thinking = options.get("thinking", agent.thinking)
+    return {"thinking": _json("thinking", dict(thinking))} if thinking else {}
+
+
+def _timeout(agent: Agent, settings: conf.Settings, *, is_submission: bool) -> timedelta | None:
+    if agent.timeout is not None:
+        return agent.timeout
+    seconds = settings.TIMEOUT if is_submission else settings.INLINE_TIMEOUT
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _message(conversation: Conversation, text: str, *, metadata: Json) -> Message:
+    _require_text(text)
+    return Message(
+        id=ids.new_message_id(),
+        conversation=conversation,
+        role=Role.USER.value,
+        kind=Kind.TEXT.value,
+        content=[text_part(text)],
+        metadata=metadata,
+    )
+
+
+def _require_text(text: str) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"expected the message to be a text that is not blank, got {text!r:.80}")
+
+
+def _subject(subject: Model | None) -> tuple[str, str]:
+    if subject is None:
+        return "", ""
+    if not isinstance(subject, Model) or subject.pk is None:
+        raise InputError(f"expected `subject` to be a saved model instance, got {subject!r:.80}")
+    return subject._meta.label_lower, str(subject.pk)
+
+
+def _json(name: str, value: object) -> Json:
+    try:
+        return clean_json(value)
+    except TypeError as error:
+        raise InputError(f"expected `{name}` to be JSON: {error}") from error

@@ -1,0 +1,64 @@
+"""Wake-ups through RQ. The only module that imports rq, redis or django_rq."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from django_rq import get_queue
+from redis import ConnectionPool, Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from rq import Queue, SimpleWorker
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from turnkit_django import conf
+
+WAKE_JOB = "turnkit_django.jobs.wake"
+SEND_SECONDS = 1.0
+"""Bound of one step with Redis while a request of the application waits for it."""
+FAILURE_SECONDS = 3600
+
+
+class Worker(SimpleWorker):
+    """An RQ worker for wake-ups: JSON jobs, and no fork, so that one process imports litellm once and keeps its pool.
+
+    Use it as `RQ = {"WORKER_CLASS": "turnkit_django.dispatch.Worker"}`; then plain `rqworker` works, whatever
+    serializer its option names.
+    """
+
+    current: Worker | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        # rqworker always passes a serializer, and its default is pickle: code execution for whoever writes to Redis.
+        options["serializer"] = JSONSerializer
+        super().__init__(*args, **options)
+
+    def execute_job(self, job: Job, queue: Queue) -> None:
+        Worker.current = self
+        super().execute_job(job, queue)
+
+    @property
+    def is_stopping(self) -> bool:
+        return bool(self._stop_requested)
+
+
+class RQDispatcher:
+    """Sends each wake-up as one job without arguments to the queue `TURNKIT["QUEUE"]`."""
+
+    def send_wake(self) -> None:
+        queue = Queue(conf.get().QUEUE, connection=_connection(conf.get().QUEUE), serializer=JSONSerializer)
+        queue.enqueue(WAKE_JOB, job_timeout=-1, result_ttl=0, failure_ttl=FAILURE_SECONDS)
+
+    def is_stopping(self) -> bool:
+        return Worker.current is not None and Worker.current.is_stopping
+
+
+@cache
+def _connection(queue: str) -> Redis:
+    """The queue's Redis with a short bound, whatever `RQ_QUEUES` says: a view must not wait for a hanging Redis."""
+    pool = get_queue(queue).connection.connection_pool
+    bounds = {"socket_timeout": SEND_SECONDS, "socket_connect_timeout": SEND_SECONDS, "retry": Retry(NoBackoff(), 0)}
+    kwargs = pool.connection_kwargs | bounds
+    return Redis(connection_pool=ConnectionPool(connection_class=pool.connection_class, **kwargs))

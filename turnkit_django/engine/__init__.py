@@ -1,0 +1,1 @@
+"""Drives claimed turns: read, decide, act, record."""

@@ -1,0 +1,241 @@
+"""Act: ask the model, and record what it said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from functools import cache
+from typing import cast
+
+from django.utils.module_loading import import_string
+
+from turnkit_django import conf
+from turnkit_django.agents import Agent, get_agent
+from turnkit_django.clients.base import ModelClient
+from turnkit_django.clients.chat import form_for
+from turnkit_django.core.backoff import retry_delay
+from turnkit_django.core.content import Json, Part, call_key, clean_text, text_part
+from turnkit_django.core.ids import new_tool_execution_id
+from turnkit_django.core.requests import ModelReply, ModelRequest
+from turnkit_django.core.states import Phase, ToolState
+from turnkit_django.core.usage import Usage
+from turnkit_django.engine import tool_calls
+from turnkit_django.engine.decide import ReplyKind, Verdict, judge
+from turnkit_django.engine.projection import project
+from turnkit_django.engine.run import Running, error
+from turnkit_django.errors import ModelAccessError, PermanentModelError, TransientModelError
+from turnkit_django.failpoints import reach
+from turnkit_django.models import ToolExecution, Turn
+from turnkit_django.store import connections, reads, transitions
+from turnkit_django.store.transitions import AttemptEnd, NewCall, Next, Reply
+
+logger = logging.getLogger("turnkit")
+
+_override: ModelClient | None = None
+_EMPTY_REPLIES = 2  # nothing can be told to a model that says nothing: asking once more is enough
+
+
+@contextmanager
+def use(client: ModelClient) -> Iterator[None]:
+    """Answer every model call of this process by `client`: for tests."""
+    global _override
+    before, _override = _override, client
+    try:
+        yield
+    finally:
+        _override = before
+
+
+def client_for(agent: Agent) -> ModelClient:
+    return _override or agent.client or _default_client(conf.get().CLIENT)
+
+
+@cache
+def _default_client(path: str) -> ModelClient:
+    return cast("ModelClient", import_string(path)())
+
+
+def preview(turn: Turn) -> ModelRequest:
+    """The request that a turn would send now; writes nothing, calls nothing."""
+    return request_for(turn, get_agent(turn.agent_name))
+
+
+def request_for(turn: Turn, agent: Agent) -> ModelRequest:
+    """The next request of a turn, from what is stored."""
+    form = form_for(turn.model, forms=conf.get().REQUEST_FORMS)
+    return ModelRequest(
+        model=turn.model,
+        messages=tuple(project(reads.transcript(turn), own_turn_id=turn.pk, id_length=form.call_id_length)),
+        instructions=agent.instructions,
+        tools=agent.tool_specs(),
+        max_output_tokens=turn.max_output_tokens,
+        thinking=cast("Mapping[str, Json] | None", turn.options.get("thinking")),
+        metadata={"turn_id": turn.pk, "conversation_id": turn.conversation_id, "request_id": turn.request_id},
+    )
+
+
+def act(run: Running) -> bool:
+    """Make the reserved model call; whether the turn goes on."""
+    request = request_for(run.turn, run.agent)
+    connections.release()
+    run.held.require()
+    reach("reserved")
+    try:
+        client = client_for(run.agent)
+        client.validate(request.model)
+        run.is_sent = True
+        reply = client.complete(request)
+    except TransientModelError as problem:
+        return _put_off(run, problem)
+    except (PermanentModelError, ModelAccessError) as problem:
+        return _give_up(run, problem, AttemptEnd.REFUSED)
+    reach("responded")
+    return _record(run, reply, judge(reply, max_output_tokens=request.max_output_tokens))
+
+
+def _record(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
+    match verdict.kind:
+        case ReplyKind.ANSWER:
+            return _publish(run, reply)
+        case ReplyKind.CALLS:
+            return _store(run, reply, _new_calls(run, reply), verdict)
+        case ReplyKind.CUT:
+            return _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
+        case ReplyKind.EMPTY:
+            run.turn.broken_replies = max(run.turn.broken_replies, conf.get().MAX_BROKEN_REPLIES - _EMPTY_REPLIES)
+            return _store(run, reply, [], verdict)
+        case ReplyKind.REFUSED:
+            _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
+            problem = error("Refused", verdict.reason, finish_reason=reply.finish_reason)
+            transitions.fail(run.held.claim, error=problem, attempt=AttemptEnd.ANSWERED)
+            return False
+
+
+def _publish(run: Running, reply: ModelReply) -> bool:
+    text = clean_text(reply.text.strip())
+    reach("before_publish")
+    transitions.complete(run.held.claim, text=text, reply=_reply(reply, [], Verdict(ReplyKind.ANSWER)))
+    reach("response_stored")
+    reach("published")
+    return False
+
+
+def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> bool:
+    stored = _reply(reply, calls, verdict)
+    broken = run.turn.broken_replies + 1 if stored.is_broken else 0
+    phase = Phase.TOOLS if calls else Phase.MODEL
+    may_ask_again = phase is Phase.MODEL and verdict.kind is not ReplyKind.REFUSED
+    is_last = broken >= conf.get().MAX_BROKEN_REPLIES
+    reservation = run.reservation() if may_ask_again and not is_last else None
+    then = Next(phase, reservation)
+    lease_seconds = run.held.lease_seconds
+    run.held.wrote(transitions.store_reply(run.held.claim, stored, calls=calls, then=then, lease_seconds=lease_seconds))
+    run.is_sent = False
+    run.turn.broken_replies = broken
+    run.broken_reason = verdict.reason
+    run.calls += [_execution(run, call) for call in calls]
+    run.moved_to(phase, reservation)
+    reach("response_stored")
+    return True
+
+
+def _reply(reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> Reply:
+    is_unfinished = verdict.kind in {ReplyKind.CUT, ReplyKind.EMPTY, ReplyKind.REFUSED}
+    metadata: dict[str, Json] = {}
+    if is_unfinished:
+        metadata["finish_reason"] = clean_text(reply.finish_reason) or "unknown"
+        if verdict.kind is ReplyKind.CUT:
+            metadata["finish_reason"] = "length"  # also where the server called it finished
+    return Reply(
+        parts=_parts(reply, calls),
+        provider=reply.provider,
+        usage=reply.usage or Usage(),
+        cost=Decimal(reply.cost) if reply.cost is not None else None,
+        metadata=metadata,
+        is_broken=verdict.kind in {ReplyKind.CUT, ReplyKind.EMPTY},
+    )
+
+
+def _parts(reply: ModelReply, calls: list[NewCall]) -> list[Part]:
+    parts: list[Part] = []
+    if reply.thinking:
+        parts.append({"type": "thinking", "text": clean_text(reply.thinking)})
+    if reply.text or (not calls and not reply.is_empty and reply.finish_reason == "stop"):
+        parts.append(text_part(reply.text))
+    parts += [
+        {
+            "type": "tool_call",
+            "id": call.tool_call_id,
+            "key": call.call_key,
+            "name": call.tool_name,
+            "arguments": call.arguments_text,
+        }
+        for call in calls
+    ]
+    if parts and reply.provider_data:
+        parts.append({"type": "provider", "kind": reply.provider, "data": clean_text(reply.provider_data)})
+    return parts
+
+
+def _new_calls(run: Running, reply: ModelReply, *, refusal: str = "") -> list[NewCall]:
+    """The rows of the proposed calls; the first one is started right away if it may be repeated."""
+    made = []
+    for place, call in enumerate(reply.calls):
+        tool = run.agent.tool_named(call.name)
+        will_run = not refusal and tool is not None and tool_calls.is_valid(tool, call.arguments)
+        is_replay_safe = tool is not None and tool.recovery == "replay_safe"
+        starts = place == 0 and will_run and is_replay_safe
+        made.append(
+            NewCall(
+                id=new_tool_execution_id(),
+                tool_name=clean_text(call.name),
+                tool_call_id=clean_text(call.id),
+                call_key=call_key(call.id, iteration=run.turn.iterations, ordinal=place),
+                ordinal=len(run.calls) + place,
+                status=(ToolState.RUNNING if starts else ToolState.PENDING).value,
+                is_replay_safe=is_replay_safe,
+                arguments_text=clean_text(call.arguments),
+                error=error("ToolValidationError", f"not run: {refusal}") if refusal else None,
+            )
+        )
+    return made
+
+
+def _execution(run: Running, call: NewCall) -> ToolExecution:
+    """The row of a call as it was just stored."""
+    execution = ToolExecution(
+        id=call.id,
+        turn_id=run.turn.pk,
+        tool_name=call.tool_name,
+        tool_call_id=call.tool_call_id,
+        call_key=call.call_key,
+        ordinal=call.ordinal,
+        status=call.status,
+        is_replay_safe=call.is_replay_safe,
+        arguments_text=call.arguments_text,
+        error=call.error,
+    )
+    execution._state.adding = False
+    execution._state.db = connections.alias()
+    return execution
+
+
+def _put_off(run: Running, problem: TransientModelError) -> bool:
+    """Park a background turn; nobody comes back to one that runs in the calling process."""
+    failures = run.turn.model_failures + 1
+    if not run.turn.is_background or failures > conf.get().MODEL_RETRIES:
+        return _give_up(run, problem, AttemptEnd.REFUSED)
+    seconds = retry_delay(failures, retry_after=problem.retry_after, longest=conf.get().MAX_RETRY_AFTER)
+    transitions.park(run.held.claim, error=_as_error(problem), seconds=seconds)
+    return False
+
+
+def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:
+    transitions.fail(run.held.claim, error=_as_error(problem), attempt=attempt)
+    return False
+
+
+def _as_error(problem: Exception) -> dict[str, Json]:
+    return error(type(problem).__name__, str(problem), status_code=getattr(problem, "status_code", None))

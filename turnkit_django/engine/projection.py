@@ -1,0 +1,142 @@
+"""Stored messages → the messages of a request. Pure, and the same for every request of a conversation.
+
+Turn by turn: the messages of an ended turn stand together in lane order, a turn's own come last, and nothing stands
+between a message with calls and its results, whenever those were stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+
+from turnkit_django.core.content import Part, as_text, text_of
+from turnkit_django.core.requests import ChatCall, ChatMessage
+from turnkit_django.store.reads import StoredMessage
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CUT_NOTE = "Your last answer was cut off by the output limit. Answer again, shorter."
+_NO_RESULT = as_text({"error": "No result of this call was stored. Whether it took effect is unknown."})
+_EMPTY_START = "(The conversation goes on.)"
+
+
+def project(messages: Iterable[StoredMessage], *, own_turn_id: str, id_length: int | None = None) -> list[ChatMessage]:
+    """The messages of a request.
+
+    Args:
+        messages: What the turn may see.
+        own_turn_id: Whose request it is.
+        id_length: If the model wants call ids of exactly that many letters and digits.
+    """
+    ordered = sorted(messages, key=lambda message: _position(message, own_turn_id))
+    results = _results(ordered)
+    namer = _CallIds(id_length)
+    projected = [item for message in ordered for item in _project(message, results, namer)]
+    if projected and projected[0]["role"] != "user":
+        projected.insert(0, {"role": "user", "content": _EMPTY_START})
+    return projected
+
+
+def _position(message: StoredMessage, own_turn_id: str) -> tuple[bool, int, bool, int, int]:
+    own = message.turn_id == own_turn_id
+    return own, message.anchor, message.turn_id is not None, message.place, message.sequence
+
+
+def _results(messages: Iterable[StoredMessage]) -> dict[tuple[str | None, str], Part]:
+    return {
+        (message.turn_id, str(part["key"])): part
+        for message in messages
+        for part in message.parts
+        if part["type"] == "tool_result"
+    }
+
+
+def _project(
+    message: StoredMessage, results: dict[tuple[str | None, str], Part], namer: _CallIds
+) -> Iterator[ChatMessage]:
+    text = text_of(message.parts).rstrip()
+    if message.role == "user" and text:
+        yield {"role": "user", "content": text}
+    if message.role == "assistant":
+        yield from _project_answer(message, text, results, namer)
+
+
+def _project_answer(
+    message: StoredMessage, text: str, results: dict[tuple[str | None, str], Part], namer: _CallIds
+) -> Iterator[ChatMessage]:
+    proposed = [part for part in message.parts if part["type"] == "tool_call"]
+    if not text and not proposed:
+        return
+    answer: ChatMessage = {"role": "assistant", "content": text or None}
+    _add_provider_state(answer, message)
+    calls = [_call(part, namer.name(part)) for part in proposed]
+    if calls:
+        answer["tool_calls"] = calls
+    yield answer
+    for part, call in zip(proposed, calls, strict=True):
+        result = results.get((message.turn_id, str(part["key"])))
+        content = str(result["text"]) if result else _NO_RESULT
+        yield {"role": "tool", "tool_call_id": call["id"], "content": content or "(no output)"}
+    if message.finish_reason == "length" and not calls:
+        yield {"role": "user", "content": _CUT_NOTE}
+
+
+def _add_provider_state(answer: ChatMessage, message: StoredMessage) -> None:
+    for part in message.parts:
+        if part["type"] == "provider":
+            answer["provider"] = str(part["kind"])
+            answer["provider_data"] = str(part["data"])
+
+
+def _call(part: Part, call_id: str) -> ChatCall:
+    name = str(part["name"])
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name if _SAFE_NAME.fullmatch(name) else _safe_name(name), "arguments": _arguments(part)},
+    }
+
+
+def _safe_name(name: str) -> str:
+    """A name that a provider accepts for a call to a tool that does not exist under the name the model wrote."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def _arguments(part: Part) -> str:
+    """The arguments as written if they are a JSON object; a provider would refuse anything else."""
+    text = str(part["arguments"])
+    try:
+        is_object = isinstance(json.loads(text, parse_constant=_refuse), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return text if is_object else "{}"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+class _CallIds:
+    """Ids that are safe and unique in the request: as received where possible, else made of the call's key."""
+
+    def __init__(self, length: int | None) -> None:
+        self._length = length
+        self._used: set[str] = set()
+
+    def name(self, part: Part) -> str:
+        received, key = str(part["id"]), str(part["key"])
+        keeps = self._length is None and _SAFE_ID.fullmatch(received) and received not in self._used
+        chosen = received if keeps else self._made(key)
+        self._used.add(chosen)
+        return chosen
+
+    def _made(self, key: str) -> str:
+        if self._length is None:
+            return f"call_{key[:32]}"
+        for salt in range(1000):
+            chosen = sha256(f"{salt}{key}".encode()).hexdigest()[: self._length]
+            if chosen not in self._used:
+                return chosen
+        raise AssertionError(f"no free call id of {self._length} characters")

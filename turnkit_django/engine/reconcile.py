@@ -1,0 +1,85 @@
+"""Maintenance: what a lost wake-up, a dead worker or the passing of time left behind.
+
+One bounded pass over each kind of row, each row in its own transaction. An error on a row is recorded on it, backs it
+off, and stops no other. Any number of passes may run at once, anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from turnkit_django import conf
+from turnkit_django.core.backoff import recovery_delay
+from turnkit_django.engine.run import error
+from turnkit_django.store import connections, reads, transitions
+
+logger = logging.getLogger("turnkit")
+
+_SET_ASIDE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one pass did.
+
+    Attributes:
+        recovered: Turns taken from dead workers: pending again, failed, or stale.
+        readied: Waiting turns whose time had come.
+        overdue: Turns that failed because their deadline had passed.
+        woken: Wake-ups sent for due turns that had none.
+        errors: Rows that could not be handled; each is logged and set aside.
+    """
+
+    recovered: int = 0
+    readied: int = 0
+    overdue: int = 0
+    woken: int = 0
+    errors: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, item.name) for item in fields(self))
+
+
+def run_pass(*, batch: int) -> Counts:
+    """Handle at most `batch` rows of each kind."""
+    counts = Counts()
+    for turn_id, token, attempts in reads.expired(limit=batch):
+        counts.recovered += _handled(counts, turn_id, lambda: recover(turn_id, token, attempts))  # noqa: B023
+    for turn_id in reads.ready(limit=batch):
+        counts.readied += _handled(counts, turn_id, lambda: transitions.ready(turn_id))  # noqa: B023
+    for turn_id in reads.overdue(limit=batch):
+        late = error("BudgetError", "turn timed out")
+        counts.overdue += _handled(counts, turn_id, lambda: transitions.give_up(turn_id, error=late))  # noqa: B023
+    counts.woken = transitions.wake_due(limit=batch)
+    connections.release()
+    return counts
+
+
+def recover(turn_id: str, token: str, attempts: int, *, is_dead: bool = False) -> object:
+    """Take a turn from the worker that claimed it under `token`.
+
+    Args:
+        attempts: Deaths so far, for the back-off.
+        is_dead: Whether the worker is known to be gone before its lease has ended.
+    """
+    return transitions.recover(
+        turn_id,
+        token=token,
+        max_recoveries=conf.get().MAX_RECOVERIES,
+        seconds=recovery_delay(attempts + 1),
+        is_dead=is_dead,
+    )
+
+
+def _handled(counts: Counts, turn_id: str, handle: Callable[[], object]) -> int:
+    try:
+        return int(handle() is not None)
+    except Exception as problem:
+        logger.exception("reconcile: %s could not be handled", turn_id, extra={"event": "reconcile.error"})
+        counts.errors += 1
+        said = error(type(problem).__name__, str(problem))
+        transitions.set_aside(turn_id, error=said, seconds=_SET_ASIDE_SECONDS)
+        return 0

@@ -1,0 +1,131 @@
+"""The loop: read, decide, act, record; and what happens when a worker's code fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from typing import assert_never
+
+from turnkit_django import conf
+from turnkit_django.agents import get_agent
+from turnkit_django.core.backoff import recovery_delay
+from turnkit_django.core.ids import new_token
+from turnkit_django.engine import heartbeat, model_call, tool_calls
+from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
+from turnkit_django.engine.heartbeat import Held
+from turnkit_django.engine.run import Running, error
+from turnkit_django.errors import LostClaim
+from turnkit_django.failpoints import reach
+from turnkit_django.store import connections, transitions
+from turnkit_django.store.transitions import AttemptEnd, Claimed, Holder
+
+logger = logging.getLogger("turnkit")
+
+
+def holder(*, slots: int = 1) -> Holder:
+    """Who claims in this thread: `host:pid:slot`, with fresh tokens."""
+    name = f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
+    return Holder(name, conf.get().LEASE_SECONDS, tuple(new_token() for _ in range(slots)))
+
+
+def run_next() -> bool:
+    """Claim the next due turn and run it; whether there was one."""
+    claimed = transitions.claim(holder())
+    for one in claimed:
+        run_claimed(one)
+    return bool(claimed)
+
+
+def run_inline(turn_id: str) -> None:
+    """Claim one turn that was not submitted and run it here.
+
+    Raises:
+        LaneBusy: If its conversation has another started turn or submitted work.
+        StateError: If it cannot be run here.
+    """
+    run_claimed(transitions.claim_this(turn_id, holder()))
+
+
+def run_claimed(claimed: Claimed) -> None:
+    """Drive a claimed turn until it ends, waits, or is lost."""
+    reach("claimed")
+    with heartbeat.holding(claimed.claim, lease_seconds=conf.get().LEASE_SECONDS) as held:
+        try:
+            _drive(claimed, held)
+        except LostClaim as gone:
+            logger.info("%s", gone, extra={"event": "claim.lost", "turn_id": claimed.turn.pk})
+    connections.release()
+
+
+def _drive(claimed: Claimed, held: Held) -> None:
+    run = None
+    try:
+        agent = get_agent(claimed.turn.agent_name)
+        run = Running.of(claimed, held, agent)
+        while _one_step(run):
+            held.require()
+    except LostClaim:
+        raise
+    except (KeyboardInterrupt, SystemExit):
+        _let_go(claimed, held, run)
+        raise
+    except Exception as problem:
+        _give_back(claimed, held, run, problem)
+
+
+def _one_step(run: Running) -> bool:
+    """Decide, act, record; whether the turn goes on."""
+    step = next_step(run.snapshot())
+    match step:
+        case CallModel():
+            return model_call.act(run)
+        case RunTool(execution_id):
+            tool_calls.act(run, run.call(execution_id))
+            return True
+        case SkipCall(execution_id):
+            tool_calls.skip(run, run.call(execution_id))
+            return True
+        case Publish():
+            _publish_completion(run)
+            return False
+        case Fail(error_type, message):
+            transitions.fail(run.held.claim, error=error(error_type, message), attempt=run.attempt_end)
+            return False
+        case _:
+            assert_never(step)
+
+
+def _publish_completion(run: Running) -> None:
+    ending = next(call for call in reversed(run.calls) if call.status == "completed")
+    tool = run.agent.tool_named(ending.tool_name)
+    text = tool.completion(ending.result) if tool else f"Completed by {ending.tool_name}."
+    reach("before_publish")
+    transitions.complete(run.held.claim, text=text, reply=None)
+    reach("published")
+
+
+def _let_go(claimed: Claimed, held: Held, run: Running | None) -> None:
+    """The process is told to stop: leave the turn to another worker, or end it if nobody would come back."""
+    attempt = run.attempt_end if run else AttemptEnd.UNSENT
+    stopped = error("WorkerStopped", "the worker was stopped")
+    if claimed.turn.is_background:
+        transitions.release(held.claim, error=stopped, seconds=0, attempt=attempt, is_fault=False)
+    else:
+        transitions.fail(held.claim, error=stopped, attempt=attempt)
+
+
+def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: Exception) -> None:
+    """An error that is not the turn's: release it at once with a back-off, a bounded number of times."""
+    turn = claimed.turn
+    told = {"event": "turn.fault", "turn_id": turn.pk}
+    logger.error("turn %s: the worker failed", turn.pk, exc_info=problem, extra=told)
+    attempts = turn.attempts + 1
+    said = error(type(problem).__name__, str(problem), attempts=attempts)
+    attempt = run.attempt_end if run else AttemptEnd.UNSENT
+    if turn.is_background and attempts <= conf.get().MAX_RECOVERIES:
+        seconds = max(recovery_delay(attempts), 1.0)
+        transitions.release(held.claim, error=said, seconds=seconds, attempt=attempt, is_fault=True)
+    else:
+        transitions.fail(held.claim, error=said, attempt=attempt)

@@ -1,0 +1,180 @@
+"""Act: run one tool, and record what became of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from dataclasses import dataclass
+
+from turnkit_django import conf
+from turnkit_django.core.content import Json, as_text, clean_text
+from turnkit_django.core.states import Phase, ToolState
+from turnkit_django.engine.run import Running, error
+from turnkit_django.errors import ToolError, ToolValidationError
+from turnkit_django.failpoints import reach
+from turnkit_django.models import ToolExecution
+from turnkit_django.store import connections, transitions
+from turnkit_django.store.transitions import Next, Settlement
+from turnkit_django.tools import Tool, ToolContext, normalize_result
+from turnkit_django.tools.tool import ValidArguments
+
+logger = logging.getLogger("turnkit")
+
+_LONGEST_MESSAGE = 1000  # what a model needs to know of an exception
+_LONGEST_TRACEBACK = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    status: ToolState
+    result: Json = None
+    error: dict[str, Json] | None = None
+    ran_seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model reads: the result, or what went wrong without the details that are for people."""
+        return as_text(self.result if self.error is None else {"error": self.error["message"]})
+
+
+def is_valid(tool: Tool, arguments_text: str) -> bool:
+    """Whether the call would reach the tool's body."""
+    try:
+        tool.validate(arguments_text)
+    except ToolValidationError:
+        return False
+    return True
+
+
+def act(run: Running, execution: ToolExecution) -> None:
+    """Run one call of the batch, or say why it does not run."""
+    tool = run.agent.tool_named(execution.tool_name)
+    outcome, arguments = _refused(run, execution, tool), None
+    if outcome is None and tool is not None:
+        try:
+            arguments = tool.validate(execution.arguments_text)
+        except ToolValidationError as problem:
+            outcome = _failure("ToolValidationError", str(problem))
+        else:
+            outcome = _run(run, execution, tool, arguments)
+    assert outcome is not None  # noqa: S101  a call is refused or has a tool
+    _settle(run, execution, outcome, arguments, is_terminal=tool is not None and tool.terminal)
+
+
+def skip(run: Running, execution: ToolExecution) -> None:
+    """Close a call that a terminal tool has overtaken."""
+    outcome = _Outcome(ToolState.CANCELLED, error=error("Skipped", "Not run: another tool has ended the turn."))
+    _settle(run, execution, outcome, None, is_terminal=True)
+
+
+def _refused(run: Running, execution: ToolExecution, tool: Tool | None) -> _Outcome | None:
+    if execution.error is not None:
+        return _Outcome(ToolState.FAILED, error=execution.error)
+    if tool is None:
+        known = ", ".join(sorted(run.agent.tool_names)) or "none"
+        return _failure("UnknownTool", f"There is no tool {execution.tool_name!r}. Tools: {known}")
+    if execution.status == ToolState.PENDING and execution.started_at is not None and tool.recovery == "unknown":
+        # It was started when the tool was said to be repeatable; a deploy has taken that back.
+        message = "The worker stopped while this tool ran. Whether it took effect is unknown."
+        return _Outcome(ToolState.INTERRUPTED, error=error("Interrupted", message))
+    return None
+
+
+def _failure(error_type: str, message: str, **details: Json) -> _Outcome:
+    return _Outcome(ToolState.FAILED, error=error(error_type, clean_text(message)[:_LONGEST_MESSAGE], **details))
+
+
+def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> _Outcome:
+    if execution.status == ToolState.PENDING:
+        claim = transitions.start_tool(
+            run.held.claim, execution.pk, arguments=arguments.arguments, lease_seconds=run.held.lease_seconds
+        )
+        run.held.wrote(claim)
+        execution.status = ToolState.RUNNING.value
+    run.held.require()
+    connections.release()
+    reach("tool_started")
+    context = ToolContext(
+        turn=run.turn, execution=execution, conversation=run.conversation, principal=run.turn.principal
+    )
+    began = time.monotonic()
+    outcome = _called(tool, arguments, context)
+    reach("tool_returned")
+    return _Outcome(outcome.status, outcome.result, outcome.error, ran_seconds=time.monotonic() - began)
+
+
+def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Outcome:
+    """Any exception of the body, SystemExit too, is this call's failure and nobody else's."""
+    try:
+        return _Outcome(ToolState.COMPLETED, result=normalize_result(tool.invoke(arguments, context=context)))
+    except KeyboardInterrupt:
+        raise
+    except ToolError as problem:
+        return _failure(type(problem).__name__, str(problem))
+    except BaseException as problem:
+        trace = conf.clean("".join(traceback.format_exception(problem)))
+        logger.warning("tool %s failed: %s", tool.name, trace, extra={"event": "tool.failed", "tool": tool.name})
+        return _failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
+
+
+def _short(problem: BaseException) -> str:
+    try:
+        said = str(problem)
+    except Exception as broken:
+        said = f"(its text could not be made: {type(broken).__name__})"
+    return f"{type(problem).__name__}: {said}"
+
+
+def _settle(
+    run: Running,
+    execution: ToolExecution,
+    outcome: _Outcome,
+    arguments: ValidArguments | None,
+    *,
+    is_terminal: bool,
+) -> None:
+    then = _next(run, execution, ends_turn=is_terminal and outcome.status in {ToolState.COMPLETED, ToolState.CANCELLED})
+    settlement = Settlement(
+        execution_id=execution.pk,
+        status=outcome.status.value,
+        text=conf.clean(outcome.text) if outcome.error else outcome.text,
+        arguments=arguments.arguments if arguments else None,
+        result=outcome.result,
+        error=outcome.error,
+        ran_seconds=outcome.ran_seconds,
+    )
+    claim = transitions.settle_tool(
+        run.held.claim,
+        settlement,
+        call_id=execution.tool_call_id,
+        call_key=execution.call_key,
+        then=then,
+        lease_seconds=run.held.lease_seconds,
+    )
+    run.held.wrote(claim)
+    execution.status, execution.result, execution.error = outcome.status.value, outcome.result, outcome.error
+    if then.execution_id is not None:
+        run.call(then.execution_id).status = ToolState.RUNNING.value
+    run.moved_to(then.phase, then.reservation)
+    reach("result_stored")
+
+
+def _next(run: Running, execution: ToolExecution, *, ends_turn: bool) -> Next:
+    """What the settling write starts as well."""
+    if ends_turn:
+        return Next(Phase.OUTPUT)
+    left = [call for call in run.open_calls() if call.pk != execution.pk]
+    if not left:
+        return Next(Phase.MODEL, reservation=run.reservation())
+    return Next(Phase.TOOLS, execution_id=left[0].pk if _may_start(run, left[0]) else None)
+
+
+def _may_start(run: Running, execution: ToolExecution) -> bool:
+    tool = run.agent.tool_named(execution.tool_name)
+    return (
+        execution.error is None
+        and tool is not None
+        and tool.recovery == "replay_safe"
+        and is_valid(tool, execution.arguments_text)
+    )

@@ -1,0 +1,74 @@
+"""The read vocabulary of turns. Times are the database's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+from django.db.models import Exists, OuterRef, Q
+
+from turnkit_django.core.states import OPEN, STARTED, TurnState
+
+if TYPE_CHECKING:
+    pass
+
+
+class StatementTime(models.Func):
+    """When the statement began. `now()` would stand still inside a transaction."""
+
+    template = "statement_timestamp()"
+    output_field = models.DateTimeField()
+
+
+class ClockTime(models.Func):
+    """This very moment, also after a wait for a lock."""
+
+    template = "clock_timestamp()"
+    output_field = models.DateTimeField()
+
+
+class TurnQuerySet(models.QuerySet["Turn"]):
+    def unfinished(self) -> TurnQuerySet:
+        """Turns that have not ended, previews included."""
+        return self.filter(status__in=OPEN)
+
+    def submitted(self) -> TurnQuerySet:
+        return self.filter(submitted_at__isnull=False)
+
+    def due(self) -> TurnQuerySet:
+        """Submitted and pending, with nothing to wait for and no time in the future."""
+        return self.submitted().filter(
+            Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
+            status=TurnState.PENDING,
+            pending_dependencies=0,
+        )
+
+    def busy(self) -> TurnQuerySet:
+        """Whatever keeps a turn that was not submitted from running now: started turns and submitted work."""
+        return self.filter(
+            Q(status__in=STARTED)
+            | Q(status=TurnState.PENDING, started_at__isnull=False)
+            | Q(submitted_at__isnull=False),
+            status__in=OPEN,
+        )
+
+    def heads(self) -> TurnQuerySet:
+        """Due turns whose turn it is: nothing in their lane stands before them or is started."""
+        lane = self.model._default_manager.using(self.db).filter(conversation=OuterRef("conversation"))
+        before = lane.filter(status__in=OPEN, lane_position__lt=OuterRef("lane_position"))
+        others = lane.exclude(pk=OuterRef("pk")).filter(
+            Q(status__in=STARTED) | Q(status=TurnState.PENDING, started_at__isnull=False)
+        )
+        return self.due().filter(~Exists(before), ~Exists(others))
+
+    def expired(self) -> TurnQuerySet:
+        """Running, though the lease ended: their worker is dead. Rows that were set aside come again later."""
+        return self.filter(
+            Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
+            status=TurnState.RUNNING,
+            lease_expires_at__lt=StatementTime(),
+        )
+
+    def overdue(self) -> TurnQuerySet:
+        """Unfinished, unclaimed and past the deadline."""
+        return self.filter(deadline_at__lt=StatementTime(), status__in=OPEN - {TurnState.RUNNING})

@@ -1,0 +1,1 @@
+"""The only writer of the six models: locks, transitions, and what follows a commit."""

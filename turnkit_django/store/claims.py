@@ -1,0 +1,37 @@
+"""The fence against ghosts: who holds a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Proof that this worker holds a turn. Every write of a worker carries it.
+
+    Attributes:
+        token: Fresh with each claim.
+        revision: The turn's count of worker writes, as this worker knows it.
+    """
+
+    turn_id: str
+    conversation_id: str
+    root_turn_id: str
+    token: str
+    revision: int
+
+    def after_write(self) -> Claim:
+        return replace(self, revision=self.revision + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One model call, counted before it is sent.
+
+    Attributes:
+        request_id: Names the request in its metadata; 32 hex digits.
+        attempt_id: Names this try of it; 32 hex digits.
+    """
+
+    request_id: str
+    attempt_id: str

@@ -1,0 +1,130 @@
+"""The database connection of this thread: which one, when it is given back, and which of its errors pass."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from turnkit_django.errors import StateError
+
+_REPEATABLE = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock timeout
+_LOST = ("08", "57P")  # connection exceptions, operator intervention
+
+BOUNDS = "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; " + (
+    "SET LOCAL idle_in_transaction_session_timeout = '60s'; "
+)
+"""Put before the first statement of a worker's transaction, in the same message: no round trip, nothing that outlives
+the transaction, so it works behind a transaction pooler."""
+
+
+def alias() -> str:
+    """The database that rows are written to, and read from where truth matters."""
+    from turnkit_django.models import Turn
+
+    return router.db_for_write(Turn) or DEFAULT_DB_ALIAS
+
+
+def current() -> BaseDatabaseWrapper:
+    return connections[alias()]
+
+
+def in_application_transaction() -> bool:
+    """Whether a transaction is open that is not just the one a Django TestCase wraps around a test."""
+    blocks = current().atomic_blocks
+    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
+
+
+def require_no_transaction(what: str) -> None:
+    """Refuse to start work that would keep the application's transaction open during model calls.
+
+    Raises:
+        StateError: Names `what` and the ways out.
+    """
+    if in_application_transaction():
+        raise StateError(
+            f"{what} cannot run inside a transaction that the application opened (`transaction.atomic`, "
+            "ATOMIC_REQUESTS): it would stay open during model calls. Use `submit`, which commits with your "
+            "transaction, or run outside of it (`transaction.non_atomic_requests` for a view)"
+        )
+
+
+def release() -> None:
+    """Give this thread's connection back (to its pool, if there is one) before a slow call.
+
+    Never inside a transaction: closing there would roll it back without a word.
+    """
+    connection = current()
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether the connection is gone, so that what it last did is not known."""
+    if not isinstance(error, OperationalError | InterfaceError):
+        return False
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state is None or state.startswith(_LOST)
+
+
+def is_repeatable(error: Exception) -> bool:
+    """Whether the same transaction may succeed when it is run again."""
+    return is_lost(error) or getattr(error.__cause__, "sqlstate", None) in _REPEATABLE
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Bound the locks and statements of the transaction that begins inside."""
+    connection = current()
+    if connection.in_atomic_block:
+        yield
+        return
+    with connection.execute_wrapper(_first_statement()):
+        yield
+
+
+def _first_statement() -> Callable[..., Any]:
+    is_first = True
+
+    def run(execute: Callable[..., Any], sql: str, params: Any, many: Any, context: dict[str, Any]) -> Any:
+        nonlocal is_first
+        if not is_first:
+            return execute(sql, params, many, context)
+        is_first = False
+        result = execute(BOUNDS + sql, params, many, context)
+        to_last_result(context["cursor"])
+        return result
+
+    return run
+
+
+def to_last_result(cursor: Any) -> None:
+    """Move to the result of the last statement of a message."""
+    while cursor.nextset():
+        pass
+
+
+@cache  # one hook a process
+def forget_after_fork() -> None:
+    """In a forked child, drop inherited connections and pools without closing them: the parent still uses them."""
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    for connection in connections.all(initialized_only=True):
+        connection.connection = None
+        # A pool's threads do not survive a fork; the child makes its own.
+        pools = getattr(type(connection), "_connection_pools", None)
+        if pools is not None:
+            pools.clear()
+
+
+def pause_before_repeat(attempt: int) -> None:
+    """Let a restarting server or a competing transaction finish: 20 ms, then 100 ms."""
+    threading.Event().wait(0.02 * 5**attempt)

@@ -1,0 +1,170 @@
+"""How a move runs: its transaction, its failpoints, and what happens when the database interrupts it.
+
+People's moves join an open transaction. Workers' moves carry a `Claim`, have a bounded transaction of their own, and,
+after a lost connection, first look whether they had committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from django.db import DatabaseError, transaction
+
+from turnkit_django.errors import LostClaim
+from turnkit_django.failpoints import reach
+from turnkit_django.models import Turn
+from turnkit_django.store import connections
+from turnkit_django.store.claims import Claim
+from turnkit_django.store.locks import Locks
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+TRANSITIONS: dict[str, Callable[..., object]] = {}
+"""Every function that writes rows, by name: the crash matrix and a table of the docs are made from it."""
+STATEMENTS: dict[str, str] = {}
+"""Those of them that are one SQL statement, with its text."""
+
+_TRIES = 3
+
+
+def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
+    """A person's or a maintenance move: joins an open transaction; alone, it is repeated after a passing error.
+
+    A repeated move must recognise what its first try stored by the ids it was given.
+    """
+
+    @wraps(move)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        def once() -> _R:
+            return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+
+        if connections.current().in_atomic_block:
+            return once()
+        return cast("_R", _repeated(once, unless=lambda: False))
+
+    TRANSITIONS[move.__name__] = run
+    return run
+
+
+def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable[Concatenate[Claim, _P], None]:
+    """A worker's move under its claim."""
+
+    @wraps(move)
+    def run(claim: Claim, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        connections.require_no_transaction(f"turn {claim.turn_id}")
+
+        def once() -> None:
+            with connections.bounded():
+                _in_transaction(move.__name__, lambda: move(Locks(), claim, *args, **kwargs))
+
+        _repeated(once, unless=lambda: has_committed(claim))
+
+    TRANSITIONS[move.__name__] = run
+    return run
+
+
+def claiming(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[Concatenate[Callable[[], _R | None], _P], _R]:
+    """A move that makes claims. Its first argument finds, after a lost connection, what had been claimed unheard."""
+
+    @wraps(move)
+    def run(found: Callable[[], _R | None], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        connections.require_no_transaction("a turn")
+
+        def once() -> _R:
+            with connections.bounded():
+                return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+
+        claimed = _repeated(once, unless=lambda: found() is not None)
+        return claimed if claimed is not None else cast("_R", found())
+
+    TRANSITIONS[move.__name__] = run
+    return run
+
+
+def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Concatenate[Claim, _P], Claim]]:
+    """A worker's move that is one statement of `store/sql.py`; the decorated function makes its parameters.
+
+    The move returns the claim with its new revision.
+    """
+
+    def decorate(parameters: Callable[_P, dict[str, Any]]) -> Callable[Concatenate[Claim, _P], Claim]:
+        name = parameters.__name__
+
+        @wraps(parameters)
+        def run(claim: Claim, /, *args: _P.args, **kwargs: _P.kwargs) -> Claim:
+            connections.require_no_transaction(f"turn {claim.turn_id}")
+            values = asdict(claim) | parameters(*args, **kwargs)
+
+            def once() -> None:
+                reach(f"{name}.before")
+                if not fetched(text, values) and not has_committed(claim):
+                    raise lost(claim)
+                reach(f"{name}.committed")
+
+            _repeated(once, unless=lambda: has_committed(claim))
+            return claim.after_write()
+
+        TRANSITIONS[name] = run
+        STATEMENTS[name] = text
+        return run
+
+    return decorate
+
+
+def _in_transaction(name: str, move: Callable[[], _R]) -> _R:
+    with transaction.atomic(using=connections.alias()):
+        reach(f"{name}.before")
+        result = move()
+        reach(f"{name}.written")
+    reach(f"{name}.committed")
+    return result
+
+
+def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool]) -> _R | None:
+    """Run a transaction up to three times. None: before a repeat it turned out to have committed unheard."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return once()
+        except DatabaseError as error:
+            if attempt == _TRIES or not connections.is_repeatable(error):
+                raise
+            if connections.is_lost(error):
+                connections.current().close()
+            connections.pause_before_repeat(attempt)
+            if unless():
+                break
+    return None
+
+
+def fetched(text: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run one statement, alone in its own bounded transaction if none is open; its rows."""
+    connection = connections.current()
+    with connection.cursor() as cursor:
+        cursor.execute(text if connection.in_atomic_block else connections.BOUNDS + text, values)
+        connections.to_last_result(cursor)
+        return cast("list[tuple[Any, ...]]", cursor.fetchall())
+
+
+def has_committed(claim: Claim) -> bool:
+    """Whether the write that was made under this revision is stored.
+
+    Only a holder counts the revision up, so mine plus one is my write; a move that ends the claim leaves no token.
+
+    Raises:
+        LostClaim: If somebody else has taken the turn.
+    """
+    rows = Turn.objects.using(connections.alias()).filter(pk=claim.turn_id)
+    token, revision = rows.values_list("claim_token", "revision").first() or (None, -1)
+    if token in {None, claim.token} and revision == claim.revision + 1:
+        return True
+    if token == claim.token and revision == claim.revision:
+        return False
+    raise lost(claim)
+
+
+def lost(claim: Claim) -> LostClaim:
+    return LostClaim(f"turn {claim.turn_id} is no longer held under token {claim.token[:8]}…; nothing was written")

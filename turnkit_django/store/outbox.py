@@ -1,0 +1,43 @@
+"""What follows a commit: wake-ups. A wake-up that cannot be sent costs time, never the submission."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from django.db import transaction
+
+from turnkit_django import conf
+from turnkit_django.dispatch.base import get_dispatcher
+from turnkit_django.store import connections
+
+logger = logging.getLogger("turnkit")
+
+unsent_count = 0
+"""Wake-ups of this process that could not be sent."""
+
+
+def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
+    """After the commit, tell a worker to look for work.
+
+    Args:
+        turn_ids: The turns whose `wake_sent_at` was set for it.
+        on_failure: Called with them if it cannot be sent.
+    """
+    send = partial(_send, turn_ids, on_failure)
+    transaction.on_commit(send, using=connections.alias(), robust=True)
+
+
+def _send(turn_ids: tuple[str, ...], on_failure: Callable[[tuple[str, ...]], None]) -> None:
+    global unsent_count
+    try:
+        get_dispatcher().send_wake()
+    except Exception as error:
+        unsent_count += 1
+        logger.warning(
+            "wake-up not sent; reconcile will find the work: %s",
+            conf.clean(f"{type(error).__name__}: {error}"),
+            extra={"event": "wake.unsent", "turn_ids": list(turn_ids), "unsent_count": unsent_count},
+        )
+        on_failure(turn_ids)

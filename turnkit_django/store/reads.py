@@ -1,0 +1,193 @@
+"""Snapshots, as plain values; from the database that is written to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import cast
+
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
+
+from turnkit_django.core.content import Part
+from turnkit_django.core.states import OPEN, TurnState
+from turnkit_django.core.usage import Usage
+from turnkit_django.errors import LaneBusy
+from turnkit_django.models import Message, ToolExecution, Turn
+from turnkit_django.models.querysets import StatementTime, TurnQuerySet
+from turnkit_django.store import connections
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as a request is made from it.
+
+    Attributes:
+        anchor: What its turn saw when it was first claimed; its own number for a message of no turn.
+        place: The place of its turn in the lane; 0 for a message of no turn.
+    """
+
+    sequence: int
+    turn_id: str | None
+    anchor: int
+    place: int
+    role: str
+    parts: Sequence[Part]
+    provider: str
+    finish_reason: str
+
+
+def _turns() -> TurnQuerySet:
+    return Turn.objects.using(connections.alias())
+
+
+def turn(turn_id: str) -> Turn:
+    """The row as it is now."""
+    return _turns().get(pk=turn_id)
+
+
+def token_of(turn_id: str) -> str | None:
+    return _turns().filter(pk=turn_id).values_list("claim_token", flat=True).first()
+
+
+def transcript(seen_by: Turn) -> list[StoredMessage]:
+    """What the turn may see, by number, and its own messages.
+
+    A submitted turn sees what stood in the conversation when it was first claimed: messages of no turn, and of turns
+    that had ended. A turn that was not submitted sees what stood there when it was made, also of unfinished turns, and
+    the results of those calls, whenever they were stored.
+    """
+    rows = (
+        Message.objects.using(connections.alias())
+        .filter(_visible(seen_by) | Q(turn=seen_by), conversation=seen_by.conversation_id)
+        .order_by("sequence")
+        .values_list(
+            "sequence",
+            "turn_id",
+            "turn__context_sequence",
+            "turn__lane_position",
+            "role",
+            "content",
+            "provider",
+            "metadata__finish_reason",
+        )
+    )
+    return [_stored(*row) for row in rows]
+
+
+def _visible(seen_by: Turn) -> Q:
+    before = Q(sequence__lte=seen_by.context_sequence)
+    if not seen_by.is_background:
+        calling = _turns().filter(
+            messages__sequence__lte=seen_by.context_sequence, conversation=seen_by.conversation_id
+        )
+        return before | Q(role="tool", turn__in=calling)
+    if seen_by.started_at is None:  # a preview: the boundary would be set now
+        return Q(turn__isnull=True) | Q(turn__completed_at__isnull=False)
+    return before & (Q(turn__isnull=True) | Q(turn__completed_at__lte=seen_by.started_at))
+
+
+def _stored(
+    sequence: int,
+    turn_id: str | None,
+    anchor: int | None,
+    place: int | None,
+    role: str,
+    content: object,
+    provider: str,
+    finish_reason: object,
+) -> StoredMessage:
+    return StoredMessage(
+        sequence=sequence,
+        turn_id=turn_id,
+        anchor=sequence if anchor is None else anchor,
+        place=place or 0,
+        role=role,
+        parts=cast("list[Part]", content),
+        provider=provider,
+        finish_reason=str(finish_reason or ""),
+    )
+
+
+def calls(turn_id: str) -> list[ToolExecution]:
+    """All executions of a turn, in call order."""
+    return list(ToolExecution.objects.using(connections.alias()).filter(turn=turn_id).order_by("ordinal"))
+
+
+def usage(turns: QuerySet[Turn]) -> Usage:
+    """The sum over the turns."""
+    names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "thinking_tokens")
+    sums = turns.aggregate(**{name: Sum(name, default=0) for name in (*names, "unknown_attempts")})
+    return Usage(**sums)
+
+
+def cost(turns: QuerySet[Turn]) -> Decimal | None:
+    """The sum over the turns in US dollars; None if one of them is unknown."""
+    sums = turns.aggregate(known=Sum("cost", default=Decimal(0)), unknown=Count("pk", filter=Q(cost__isnull=True)))
+    return None if sums["unknown"] else sums["known"]
+
+
+def require_idle(conversation_id: str, *, unless: str = "") -> None:
+    """Refuse to run a turn now in a conversation that has a started turn or submitted work.
+
+    Raises:
+        LaneBusy: Names that turn.
+    """
+    if (busy := _turns().filter(conversation=conversation_id).exclude(pk=unless).busy().first()) is not None:
+        raise LaneBusy(
+            f"{conversation_id} is busy with {busy.pk} ({busy.status}); use `submit` to have the turn run in order, or "
+            "run it when the other has ended"
+        )
+
+
+# What maintenance looks at
+
+
+def expired(*, limit: int) -> list[tuple[str, str, int]]:
+    """Turns of dead workers, longest dead first: id, token, attempts so far."""
+    rows = _turns().expired().order_by("lease_expires_at", "pk")[:limit]
+    return [(turn.pk, turn.claim_token or "", turn.attempts) for turn in rows]
+
+
+def claimed_by(name: str) -> list[tuple[str, str, int]]:
+    """Running turns whose claim names this worker: id, token, attempts so far."""
+    rows = _turns().filter(status=TurnState.RUNNING, claimed_by=name).order_by("pk")
+    return [(turn.pk, turn.claim_token or "", turn.attempts) for turn in rows]
+
+
+def ready(*, limit: int) -> list[str]:
+    """Waiting turns whose time has come and that miss nothing."""
+    rows = _turns().filter(
+        Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
+        status=TurnState.WAITING,
+        pending_dependencies=0,
+    )
+    return list(rows.order_by(F("not_before").asc(nulls_first=True), "pk").values_list("pk", flat=True)[:limit])
+
+
+def overdue(*, limit: int) -> list[str]:
+    """Unclaimed turns past their deadline."""
+    return list(_turns().overdue().order_by("deadline_at", "pk").values_list("pk", flat=True)[:limit])
+
+
+def has_due() -> bool:
+    """Whether a lane's head is due."""
+    return _turns().heads().exists()
+
+
+def seconds_to_next() -> float | None:
+    """Until the nearest time that an unfinished turn waits for (back-off, parking, lease); None without one."""
+    nearest = (
+        _turns()
+        .filter(Q(not_before__gt=StatementTime()) | Q(status=TurnState.RUNNING), status__in=OPEN)
+        .exclude(submitted_at__isnull=True, status=TurnState.PENDING)
+        .annotate(at=_next_time(), now=StatementTime())
+        .order_by("at")
+        .values_list("at", "now")
+        .first()
+    )
+    return None if nearest is None else max((nearest[0] - nearest[1]).total_seconds(), 0.0)
+
+
+def _next_time() -> Case:
+    return Case(When(status=TurnState.RUNNING, then=F("lease_expires_at")), default=F("not_before"))

@@ -1,0 +1,37 @@
+"""The pytest plugin: fixtures for tests of agents. Works under `django_db` and `django_db(transaction=True)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from turnkit_django.testing.clients import ScriptedModel
+
+
+@pytest.fixture
+def turnkit_model() -> Iterator[Callable[[Any], ScriptedModel]]:
+    """A function that makes a `ScriptedModel` of a script and answers every model call of the test with it."""
+    from contextlib import ExitStack
+
+    from turnkit_django.engine import model_call
+    from turnkit_django.testing.clients import ScriptedModel
+
+    with ExitStack() as stack:
+
+        def script(steps: Any, **options: Any) -> ScriptedModel:
+            model = ScriptedModel(steps, **options)
+            stack.enter_context(model_call.use(model))
+            return model
+
+        yield script
+
+
+@pytest.fixture
+def turnkit_drain() -> Callable[..., int]:
+    """`turnkit_django.testing.drain`."""
+    from turnkit_django.testing.workers import drain
+
+    return drain
