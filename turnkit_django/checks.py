@@ -30,6 +30,16 @@ def check_database(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Ch
 
 
 @register("turnkit")
+def check_binding(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.E004: parameters are bound by the client, so that one message may hold several statements."""
+    alias = connections.alias()
+    if not databases[alias].settings_dict.get("OPTIONS", {}).get("server_side_binding"):
+        return []
+    message = f"The database {alias!r} has the option `server_side_binding`."
+    return [Error(message, hint="Remove the option: Django's default binds on the client.", id="turnkit.E004")]
+
+
+@register("turnkit")
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.E002 and E003: `TURNKIT` has only known settings, each with a value of its kind."""
     ids = {"unknown": "turnkit.E002", "value": "turnkit.E003"}

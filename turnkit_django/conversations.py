@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +20,7 @@ from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.runs import Run
 from turnkit_django.store import connections, reads, transitions
+from turnkit_django.store.transitions import Claimed
 
 _OPTIONS = frozenset({"model", "thinking", "context", "principal"})
 
@@ -77,8 +77,12 @@ def submit(conversation: Conversation, text: str, *, key: str | None = None, **o
 
 def ask(conversation: Conversation, text: str | None, *, key: str | None = None, **options: Any) -> Turn:
     connections.require_no_transaction(f"a turn of {conversation.pk}")
-    _require_idle(conversation, key)
-    return run_turn(prepare(conversation, text, key=key, **options))
+    draft, message = _draft(conversation, text, key=key, options=options)
+    claimed = transitions.claim_new(draft, runner.holder(), message=message)
+    if isinstance(claimed, Claimed):
+        runner.run_claimed(claimed)
+        return reads.turn(claimed.turn.pk)
+    return claimed
 
 
 def run_turn(turn: Turn) -> Turn:
@@ -124,24 +128,26 @@ def _for_task(agent: Agent, task: str, options: dict[str, Any], *, is_submission
     return _start(conversation, task, key=None, options=options, is_submission=is_submission)
 
 
-def _require_idle(conversation: Conversation, key: str | None) -> None:
-    """Refuse before the message is stored; the claim decides again under the lock."""
-    if key is None:
-        reads.require_idle(conversation.pk)
-
-
 def _start(
     conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any], is_submission: bool
 ) -> Turn:
-    if key is not None and (not isinstance(key, str) or not key.strip()):
-        raise InputError(f"{conversation.pk}: expected `key` to be a text that is not blank, got {key!r}")
-    message = None if text is None else _message(conversation, text, metadata={})
-    draft = _draft(conversation, options, is_submission=is_submission)
-    draft.submission_key = None if key is None else clean_text(key)
+    draft, message = _draft(conversation, text, key=key, options=options)
     return transitions.start(draft, message=message, is_submission=is_submission)
 
 
-def _draft(conversation: Conversation, options: dict[str, Any], *, is_submission: bool) -> Turn:
+def _draft(
+    conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any]
+) -> tuple[Turn, Message | None]:
+    """Rows that are not stored yet, of checked input."""
+    if key is not None and (not isinstance(key, str) or not key.strip()):
+        raise InputError(f"{conversation.pk}: expected `key` to be a text that is not blank, got {key!r}")
+    message = None if text is None else _message(conversation, text, metadata={})
+    turn = _turn(conversation, options)
+    turn.submission_key = None if key is None else clean_text(key)
+    return turn, message
+
+
+def _turn(conversation: Conversation, options: dict[str, Any]) -> Turn:
     if unknown := sorted(set(options) - _OPTIONS):
         raise InputError(f"{conversation.pk}: unknown turn options {unknown}; known: {sorted(_OPTIONS)}")
     agent = get_agent(conversation.agent_name)
@@ -162,7 +168,7 @@ def _draft(conversation: Conversation, options: dict[str, Any], *, is_submission
         options=_request_options(agent, options),
         max_iterations=settings.MAX_ITERATIONS if agent.max_iterations is None else agent.max_iterations,
         max_output_tokens=agent.max_output_tokens or settings.MAX_OUTPUT_TOKENS,
-        timeout=_timeout(agent, settings, is_submission=is_submission),
+        timeout=agent.timeout,
     )
 
 
@@ -170,13 +176,6 @@ def _request_options(agent: Agent, options: dict[str, Any]) -> dict[str, Json]:
     """An explicit None of the turn switches the agent's thinking off."""
     thinking = options.get("thinking", agent.thinking)
     return {"thinking": _json("thinking", dict(thinking))} if thinking else {}
-
-
-def _timeout(agent: Agent, settings: conf.Settings, *, is_submission: bool) -> timedelta | None:
-    if agent.timeout is not None:
-        return agent.timeout
-    seconds = settings.TIMEOUT if is_submission else settings.INLINE_TIMEOUT
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _message(conversation: Conversation, text: str, *, metadata: Json) -> Message:

@@ -145,7 +145,7 @@ def test_a_body_that_is_no_object_is_refused(content: bytes) -> None:
 
 def test_nothing_listens_after_the_block() -> None:
     with model_server([]) as server, httpx.Client() as client:
-        assert client.get(f"{server.base_url}/models").status_code == 200  # kept alive when the block ends
+        assert client.get(f"{server.base_url}/models").status_code == 200
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{server.base_url}/models")
 

@@ -55,7 +55,7 @@ class Held:
 _held: dict[str, Held] = {}
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
-_changed = threading.Event()
+_never = threading.Event()
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _start_thread() -> None:
 
 def _renew_for_ever() -> None:
     while True:
-        _changed.wait(conf.get().LEASE_SECONDS / 3)
+        _never.wait(conf.get().LEASE_SECONDS / 3)
         try:
             renew_all()
         except Exception:

@@ -16,17 +16,24 @@ from turnkit_django.engine import heartbeat, model_call, tool_calls
 from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
 from turnkit_django.engine.heartbeat import Held
 from turnkit_django.engine.run import Running, error
-from turnkit_django.errors import LostClaim
+from turnkit_django.errors import ConfigError, LostClaim
 from turnkit_django.failpoints import reach
 from turnkit_django.store import connections, transitions
 from turnkit_django.store.transitions import AttemptEnd, Claimed, Holder
 
 logger = logging.getLogger("turnkit")
 
+_DEPLOY_SECONDS = 30.0
+
+
+def worker_name() -> str:
+    """This process as claims name it: `host:pid`."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
 
 def holder(*, slots: int = 1) -> Holder:
     """Who claims in this thread: `host:pid:slot`, with fresh tokens."""
-    name = f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
+    name = f"{worker_name()}:{threading.get_native_id()}"
     return Holder(name, conf.get().LEASE_SECONDS, tuple(new_token() for _ in range(slots)))
 
 
@@ -125,7 +132,9 @@ def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: Excep
     said = error(type(problem).__name__, str(problem), attempts=attempts)
     attempt = run.attempt_end if run else AttemptEnd.UNSENT
     if turn.is_background and attempts <= conf.get().MAX_RECOVERIES:
-        seconds = max(recovery_delay(attempts), 1.0)
+        # A definition is mended by a deploy, which takes longer than a worker's bad moment.
+        patience = _DEPLOY_SECONDS if isinstance(problem, ConfigError) else 1.0
+        seconds = patience * max(recovery_delay(attempts), 1.0)
         transitions.release(held.claim, error=said, seconds=seconds, attempt=attempt, is_fault=True)
     else:
         transitions.fail(held.claim, error=said, attempt=attempt)

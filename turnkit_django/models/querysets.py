@@ -10,7 +10,11 @@ from django.db.models import Exists, OuterRef, Q
 from turnkit_django.core.states import OPEN, STARTED, TurnState
 
 if TYPE_CHECKING:
-    pass
+    from turnkit_django.models.turn import Turn
+
+    _Turns = models.QuerySet[Turn]
+else:
+    _Turns = models.QuerySet
 
 
 class StatementTime(models.Func):
@@ -27,7 +31,7 @@ class ClockTime(models.Func):
     output_field = models.DateTimeField()
 
 
-class TurnQuerySet(models.QuerySet["Turn"]):
+class TurnQuerySet(_Turns):
     def unfinished(self) -> TurnQuerySet:
         """Turns that have not ended, previews included."""
         return self.filter(status__in=OPEN)

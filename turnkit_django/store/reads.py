@@ -149,9 +149,9 @@ def expired(*, limit: int) -> list[tuple[str, str, int]]:
     return [(turn.pk, turn.claim_token or "", turn.attempts) for turn in rows]
 
 
-def claimed_by(name: str) -> list[tuple[str, str, int]]:
-    """Running turns whose claim names this worker: id, token, attempts so far."""
-    rows = _turns().filter(status=TurnState.RUNNING, claimed_by=name).order_by("pk")
+def claimed_by(worker: str) -> list[tuple[str, str, int]]:
+    """Running turns whose claim names this process (`host:pid`): id, token, attempts so far."""
+    rows = _turns().filter(status=TurnState.RUNNING, claimed_by__startswith=f"{worker}:").order_by("pk")
     return [(turn.pk, turn.claim_token or "", turn.attempts) for turn in rows]
 
 

@@ -14,8 +14,10 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, cast
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Q
 
+from turnkit_django import conf
 from turnkit_django.core import ids
 from turnkit_django.core.content import Json, Part, as_text, result_part
 from turnkit_django.core.states import Phase, ToolState, TurnState, check_move
@@ -236,11 +238,17 @@ def _submitted(lane: Conversation, turn: Turn) -> Turn:
         TurnState.PENDING,
         lane_position=_take_place(lane),
         submitted_at=now,
-        deadline_at=None if turn.timeout is None else now + turn.timeout,
+        deadline_at=_deadline(turn, now, conf.get().TIMEOUT),
         wake_sent_at=now,
     )
     outbox.wake(turn.pk, on_failure=unsent)
     return turn
+
+
+def _deadline(turn: Turn, start: datetime, default_seconds: int | None) -> datetime | None:
+    if turn.timeout is not None:
+        return start + turn.timeout
+    return None if default_seconds is None else start + timedelta(seconds=default_seconds)
 
 
 # Claims
@@ -259,6 +267,16 @@ def claim_this(turn_id: str, holder: Holder) -> Claimed:
         StateError: If it is submitted, started or ended.
     """
     return claim_inline(lambda: next(iter(_held_under(holder)), None), turn_id, holder)
+
+
+def claim_new(draft: Turn, holder: Holder, *, message: Message | None) -> Claimed | Turn:
+    """Store a turn and claim it, to run it in this process; the turn itself if its key is known and it has started.
+
+    Raises:
+        LaneBusy: If its conversation has a started turn or submitted work; nothing is stored.
+        StateError: If its key was used for another text.
+    """
+    return start_inline(lambda: next(iter(_held_under(holder)), None), draft, holder, message=message)
 
 
 @claiming
@@ -283,7 +301,22 @@ def claim_inline(locks: Locks, turn_id: str, holder: Holder) -> Claimed:
         how = "submitted: a worker runs it" if turn.submitted_at else turn.status
         raise StateError(f"{turn.pk} is {how}; only a pending turn that was not submitted can be run here")
     reads.require_idle(lane.pk, unless=turn.pk)
-    _move(turn, turn.status, lane_position=_take_place(lane))
+    return _take_here(lane, turn, holder)
+
+
+@claiming
+def start_inline(locks: Locks, draft: Turn, holder: Holder, *, message: Message | None) -> Claimed | Turn:
+    """(new) → RUNNING. Store the turn with its message and claim it in one, if its lane is free."""
+    lane = locks.lane(draft.conversation_id)
+    known = _known(draft, message)
+    if known is not None and (known.status != TurnState.PENDING or known.submitted_at is not None):
+        return known
+    reads.require_idle(lane.pk, unless=known.pk if known else "")
+    return _take_here(lane, known or _started(lane, draft, message), holder)
+
+
+def _take_here(lane: Conversation, turn: Turn, holder: Holder) -> Claimed:
+    _move(turn, TurnState.PENDING, lane_position=_take_place(lane))
     return _take(lane, turn, holder, holder.tokens[0])
 
 
@@ -305,8 +338,8 @@ def _take(lane: Conversation, turn: Turn, holder: Holder, token: str) -> Claimed
     }
     if first and turn.submitted_at is not None:
         fields["context_sequence"] = lane.next_sequence - 1
-    if turn.deadline_at is None and turn.timeout is not None:
-        fields["deadline_at"] = now + turn.timeout
+    if turn.submitted_at is None:
+        fields["deadline_at"] = _deadline(turn, now, conf.get().INLINE_TIMEOUT)
     if turn.phase == Phase.MODEL and turn.iterations < turn.max_iterations:
         fields |= {
             "iterations": turn.iterations + 1,
@@ -432,8 +465,11 @@ def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: 
 
 
 def _held(locks: Locks, held: Claim) -> tuple[Conversation, Turn]:
-    lane = locks.lane(held.conversation_id)
-    turn = locks.turn(held.turn_id)
+    try:
+        lane = locks.lane(held.conversation_id)
+        turn = locks.turn(held.turn_id)
+    except ObjectDoesNotExist:  # erased meanwhile
+        raise lost(held) from None
     if turn.claim_token != held.token or turn.revision != held.revision:
         raise lost(held)
     return lane, turn

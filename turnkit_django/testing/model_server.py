@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -52,7 +51,6 @@ class ModelServer(ThreadingHTTPServer):
         self._strict = strict
         self._form = form
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
 
     @property
     def base_url(self) -> str:
@@ -103,23 +101,10 @@ class ModelServer(ThreadingHTTPServer):
             with self._lock:
                 self.usages.append(usage_of(answer))
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.discard(request)
-        super().shutdown_request(request)
-
-    def stop(self) -> None:
-        """Stop listening and hang up on whoever is still connected."""
-        self.shutdown()
-        self.server_close()
-        with self._lock:
-            for connection in self._open:
-                connection.shutdown(socket.SHUT_RDWR)
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent about clients that hung up, such as those that were killed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _failure_of(error: BaseException) -> ScriptedFailure:
@@ -173,7 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _write(self, content: bytes, *, kind: str, status: int = 200, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **(headers or {})}.items():
+        # litellm never closes its clients: a connection kept alive would outlive the server as an unclosed socket.
+        fixed = {"Content-Type": kind, "Content-Length": str(len(content)), "Connection": "close"}
+        for name, value in (fixed | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
@@ -192,14 +179,15 @@ def model_server(
         form: What the model wants of requests; None takes any of the usual forms.
     """
     server = ModelServer(script, port=port, strict=strict, form=form)
-    # A short poll: it is also how long `stop` takes.
+    # A short poll: it is also how long the end takes.
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="model-server")
     thread.start()
     try:
         yield server
     finally:
-        server.stop()
+        server.shutdown()
         thread.join()
+        server.server_close()
 
 
 def load_script(source: str) -> Script:

@@ -202,11 +202,10 @@ def _answer_of(step: Any, *, model: str, number: int) -> dict[str, Any] | Script
             return step
         case type() if issubclass(step, BaseException):
             return step()
-        case {"error": {"status": int(status), **more}}:
-            message = str(more.get("message") or f"scripted error {status}")
-            return ScriptedFailure(status=status, message=message, retry_after=more.get("retry_after"))
-        case {"raw": Mapping() as response}:
-            return _completion(response, model=model, number=number)
+        case {"error": {"status": int()}}:
+            return _failure(step["error"])
+        case {"raw": Mapping()}:
+            return _completion(step["raw"], model=model, number=number)
         case {"choices": _} | {"message": _} | {"error": _}:
             return _completion(step, model=model, number=number)
         case {"text": _} | {"call": _}:
@@ -214,6 +213,12 @@ def _answer_of(step: Any, *, model: str, number: int) -> dict[str, Any] | Script
         case [_, *_]:
             return _spoken(step, model=model, number=number)
     raise ConfigError(f"{_WANTED}; got {step!r:.120}")
+
+
+def _failure(error: Mapping[str, Any]) -> ScriptedFailure:
+    status = error["status"]
+    message = error.get("message") or f"scripted error {status}"
+    return ScriptedFailure(status=status, message=str(message), retry_after=error.get("retry_after"))
 
 
 def _spoken(parts: list[Any], *, model: str, number: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def drain(*, max_seconds: float = 30) -> int:
 
 
 def _pass() -> int:
-    for turn_id, token, attempts in reads.claimed_by(runner.holder().name):
+    for turn_id, token, attempts in reads.claimed_by(runner.worker_name()):
         if token not in heartbeat.tokens():
             reconcile.recover(turn_id, token, attempts, is_dead=True)
     reconcile.run_pass(batch=conf.get().MAINTENANCE_BATCH)
