@@ -1,5 +1,6 @@
 """Settings of the test suite and of the processes its tests start; `tests/servers.py` sets the two URLs."""
 
+import json
 import os
 
 import dj_database_url
@@ -49,11 +50,14 @@ DATABASES["default"] |= {
 }
 if test_database := os.environ.get("TURNKIT_TEST_DATABASE"):
     DATABASES["default"]["NAME"] = test_database
+DATABASES["default"] |= json.loads(os.environ.get("TURNKIT_TEST_CONNECTION", "{}"))
 
 # Where django-rq finds a URL it ignores the other connection options: timeouts go into the query.
 _redis_url = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 _timeouts = "socket_connect_timeout=2&socket_timeout=5"
-RQ_QUEUES = {
-    "turnkit": {"URL": f"{_redis_url}{'&' if '?' in _redis_url else '?'}{_timeouts}", "SERIALIZER": "json"},
-}
+_queue = {"URL": f"{_redis_url}{'&' if '?' in _redis_url else '?'}{_timeouts}", "SERIALIZER": "json"}
+# The second queue lets a test decide which of two workers is woken.
+RQ_QUEUES = {"turnkit": _queue, "rescue": _queue}
 RQ = {"WORKER_CLASS": "turnkit_django.dispatch.Worker"}
+
+TURNKIT = json.loads(os.environ.get("TURNKIT_TEST_SETTINGS", "{}"))

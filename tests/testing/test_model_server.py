@@ -103,6 +103,13 @@ def test_a_script_may_be_keyed_by_the_first_words() -> None:
         assert words(server, [{"role": "user", "content": "who?"}]) == "done"
 
 
+def test_even_junk_is_handed_out_as_it_is() -> None:
+    with model_server([raw({"choices": [None]}), raw({"choices": None})]) as server:
+        assert post(server.base_url).json()["choices"] == [None]
+        assert post(server.base_url).json()["choices"] is None
+    assert server.usages == [None, None]
+
+
 def events(answer: httpx.Response) -> list[Any]:
     lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
     assert lines.pop() == "[DONE]"

@@ -102,6 +102,12 @@ def test_a_raw_response_is_used_as_it_is() -> None:
     assert ask(ScriptedModel([raw({"choices": [{"message": {"content": "x"}}]})])).usage is None
 
 
+@pytest.mark.parametrize("choice", [None, {"message": None}, {"message": {"tool_calls": [None]}}])
+def test_even_junk_is_handed_out_as_it_is(choice: Any) -> None:
+    reply = ask(ScriptedModel([raw({"choices": [choice]})]))
+    assert (reply.text, reply.is_empty) == ("", choice is None)
+
+
 @pytest.mark.parametrize("wrap", [raw, dict])
 def test_an_error_without_a_status_is_one_inside_an_answer(wrap: Any) -> None:
     model = ScriptedModel([wrap({"error": {"message": "upstream overloaded", "code": 529}})])

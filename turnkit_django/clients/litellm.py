@@ -6,9 +6,11 @@ import json
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from turnkit_django import conf
@@ -20,7 +22,7 @@ from turnkit_django.core.requests import ModelReply, ModelRequest
 from turnkit_django.core.usage import Usage
 from turnkit_django.errors import ModelAccessError, ModelError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("turnkit")
 
 _LONGEST_MESSAGE = 2000
 _CONNECT_SECONDS = 10.0
@@ -37,12 +39,21 @@ _importing = threading.Lock()
 def _litellm() -> Any:
     """The library, imported at the first call: it takes seconds and 190 MiB, which a web process need not pay."""
     with _importing:
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        return _imported()
+
+
+@cache
+def _imported() -> Any:
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    with warnings.catch_warnings():  # under `-W error` one of its modules would be left half imported
+        warnings.simplefilter("ignore")
         import litellm
 
         litellm.suppress_debug_info = True
-        return litellm
+        # It loads more of itself at the first call: better here, once, than in many threads. Nothing is sent.
+        litellm.completion("openai/any", messages=[{"role": "user", "content": "hi"}], mock_response="hi")
+    return litellm
 
 
 class LiteLLMClient:

@@ -10,11 +10,7 @@ from django.db.models import Exists, OuterRef, Q
 from turnkit_django.core.states import OPEN, STARTED, TurnState
 
 if TYPE_CHECKING:
-    from turnkit_django.models.turn import Turn
-
-    _Turns = models.QuerySet[Turn]
-else:
-    _Turns = models.QuerySet
+    from turnkit_django.models.turn import Turn  # noqa: F401  named as text in the base class below
 
 
 class StatementTime(models.Func):
@@ -31,7 +27,7 @@ class ClockTime(models.Func):
     output_field = models.DateTimeField()
 
 
-class TurnQuerySet(_Turns):
+class TurnQuerySet(models.QuerySet["Turn"]):
     def unfinished(self) -> TurnQuerySet:
         """Turns that have not ended, previews included."""
         return self.filter(status__in=OPEN)

@@ -161,8 +161,8 @@ class ScriptPlayer:
     def answer(self, request: ScriptRequest) -> dict[str, Any] | ScriptedFailure | BaseException:
         """The next answer: a response body, an HTTP error, or an exception to raise."""
         step = self._next(request)
-        while callable(step) and not _is_exception_class(step):
-            step = step(request)
+        while callable(step):  # a class of exceptions makes one
+            step = step() if _is_exception_class(step) else step(request)
         with self._lock:
             self._answers += 1
             number = self._answers
@@ -197,11 +197,9 @@ def _is_exception_class(step: object) -> bool:
 
 
 def _answer_of(step: Any, *, model: str, number: int) -> dict[str, Any] | ScriptedFailure | BaseException:
+    if isinstance(step, BaseException):
+        return step
     match step:
-        case BaseException():
-            return step
-        case type() if issubclass(step, BaseException):
-            return step()
         case {"error": {"status": int()}}:
             return _failure(step["error"])
         case {"raw": Mapping()}:

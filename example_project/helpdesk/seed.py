@@ -1,0 +1,35 @@
+"""Two customers and their orders. Running it again changes nothing."""
+
+from decimal import Decimal
+
+from django.db import transaction
+
+from example_project.helpdesk.models import Customer, Order
+
+ADA = "ada@example.com"
+GRACE = "grace@example.com"
+
+_CUSTOMERS = {ADA: "Ada Lovelace", GRACE: "Grace Hopper"}
+_ORDERS = (
+    (1001, ADA, "blue teapot", "49.90", Order.Status.DELIVERED),
+    (1002, ADA, "set of six cups", "36.00", Order.Status.SHIPPED),
+    (1003, ADA, "oak tray", "24.50", Order.Status.PAID),
+    (2001, GRACE, "glass carafe", "31.00", Order.Status.DELIVERED),
+)
+
+
+@transaction.atomic
+def seed() -> tuple[int, int]:
+    """Add what is missing; how many customers and orders that were."""
+    made = [
+        Customer.objects.get_or_create(email=email, defaults={"name": name})[1] for email, name in _CUSTOMERS.items()
+    ]
+    customers = Customer.objects.in_bulk(_CUSTOMERS, field_name="email")
+    orders = [
+        Order.objects.get_or_create(
+            number=number,
+            defaults={"customer": customers[email], "item": item, "total": Decimal(total), "status": status},
+        )[1]
+        for number, email, item, total, status in _ORDERS
+    ]
+    return sum(made), sum(orders)

@@ -1,0 +1,71 @@
+"""The documents say what the code says, and their Python runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from turnkit_django import checks, conf, errors, failpoints, testing
+from turnkit_django.agents import registry
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def headings(page: str) -> set[str]:
+    return set(re.findall(r"^## (.+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE))
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def test_every_setting_has_a_heading():
+    assert headings("settings.md") == set(conf.Settings.__dataclass_fields__)
+
+
+def test_every_default_of_a_setting_is_told():
+    told = dict(re.findall(r"^## (\w+)\n.*?^Default: `(.+?)`$", (ROOT / "docs/settings.md").read_text(), re.M | re.S))
+    defaults = conf.Settings()
+    assert {name: eval(value, {}) for name, value in told.items()} == {name: getattr(defaults, name) for name in told}
+
+
+def test_every_check_has_a_heading():
+    source = Path(checks.__file__).read_text()
+    assert headings("checks.md") == set(re.findall(r"turnkit\.[EW]\d{3}", source))
+
+
+def test_every_error_has_a_heading():
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert headings("errors.md") - {"What rows keep"} == classes
+
+
+def test_every_crash_point_and_name_of_the_kit_is_told():
+    page = (ROOT / "docs/testing.md").read_text()
+    told = set(re.findall(r"`(\w+)[`(]", page))
+    assert set(failpoints.PUBLIC_POINTS) <= told
+    assert set(testing.__all__) - told == set()
+
+
+def test_every_decision_has_a_number_of_its_own():
+    numbers = [page.name[:4] for page in sorted((ROOT / "docs/decisions").glob("*.md"))]
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run(page, monkeypatch, turnkit_model, capsys):
+    monkeypatch.setattr(registry, "_agents", dict(registry.registered()))
+    turnkit_model(lambda _request: testing.text("It is on its way."))
+    namespace: dict[str, object] = {"__name__": "documented"}
+    for block in python_blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
+    if page.name == "README.md":
+        assert namespace["answer"] == "It is on its way."

@@ -1,0 +1,324 @@
+"""For each transition a way to reach it, and what must stand afterwards.
+
+`whole` is the end without a fault; `undone` the end after a crash before the transition's commit; `done` the end after
+a crash behind it. Each time `drain` runs what is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from tests.testapp.agents import helper, safe, unsafe
+from tests.testapp.models import Effect
+from turnkit_django import Agent, register
+from turnkit_django.agents import registered
+from turnkit_django.engine import heartbeat, reconcile, runner
+from turnkit_django.models import Conversation, Message, ToolExecution, Turn
+from turnkit_django.store import transitions
+from turnkit_django.testing import Crash, ScriptedModel, call, crash_at, text
+
+hasty = Agent(name="hasty", model="openai/gpt-5-mini", tools=[safe, unsafe], timeout=timedelta(microseconds=1))
+
+
+class NoQueue:
+    """A queue that is down."""
+
+    def send_wake(self) -> None:
+        raise ConnectionError("no queue")
+
+    def is_stopping(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What stands in the end: statuses of all turns and of all executions, and how many of the rest."""
+
+    turns: tuple[str, ...] = ()
+    executions: tuple[str, ...] = ()
+    effects: int = 0
+    messages: int = 0
+    model_calls: int = 0
+    unknown_calls: int = 0
+
+    @classmethod
+    def found(cls, model: ScriptedModel) -> Ending:
+        turns = Turn.objects.order_by("pk")
+        return cls(
+            turns=tuple(turns.values_list("status", flat=True)),
+            executions=tuple(ToolExecution.objects.order_by("turn", "ordinal").values_list("status", flat=True)),
+            effects=Effect.objects.count(),
+            messages=Message.objects.count(),
+            model_calls=len(model.requests),
+            unknown_calls=sum(turns.values_list("unknown_attempts", flat=True)),
+        )
+
+
+@dataclass
+class World:
+    """What a scenario acts on."""
+
+    conversation: Conversation
+    model: ScriptedModel
+    turn: Turn = field(init=False)
+
+    def submit(self) -> None:
+        self.turn = self.conversation.submit("please")
+
+    def run(self) -> None:
+        assert runner.run_next()
+
+    def die_at(self, point: str) -> None:
+        """Leave the turn in the hands of a dead worker."""
+        with pytest.raises(Crash), crash_at(point):
+            self.run()
+
+    def recover(self) -> None:
+        turn = Turn.objects.get(pk=self.turn.pk)
+        assert reconcile.recover(turn.pk, turn.claim_token or "", turn.attempts, is_dead=True)
+
+    def cancel(self) -> None:
+        self.turn.cancel()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    transition: str
+    act: Callable[[World], object]
+    whole: Ending
+    undone: Ending
+    done: Ending
+    script: Callable[[], Any] = lambda: text("done")
+    before: Callable[[World], object] = lambda world: None
+    agent: Agent = helper
+    has_queue: bool = True
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.transition}{f'-{self.label}' if self.label else ''}"
+
+    def world(self, use_model: Callable[[Any], ScriptedModel], configure: Callable[[dict[str, Any]], None]) -> World:
+        """Everything up to the moment of the fault."""
+        if self.agent.name not in registered():
+            register(self.agent)
+        if not self.has_queue:
+            configure({**getattr(settings, "TURNKIT", {}), "DISPATCHER": f"{__name__}.NoQueue"})
+        world = World(self.agent.conversation(), use_model(self.script()))
+        self.before(world)
+        return world
+
+
+def calls(tool: str) -> Callable[[], Any]:
+    """A model that calls the tool once in each turn, however often it is asked."""
+    return lambda: lambda request: text("done") if request.messages[-1]["role"] == "tool" else call(tool, {"n": 1})
+
+
+def first(step: Any) -> Callable[[], Any]:
+    return lambda: [step, *[text("done")] * 3]
+
+
+def renewing() -> Any:
+    return lambda request: heartbeat.renew_all() or text("done")
+
+
+ANSWERED = Ending(turns=("completed",), messages=2, model_calls=1)
+CALLED = Ending(turns=("completed",), executions=("completed",), effects=1, messages=4, model_calls=2)
+UNTOUCHED = Ending(turns=("pending",), messages=1)
+LOST_REPLY = Ending(turns=("completed",), messages=2, model_calls=2, unknown_calls=1)
+CALLED_LOST_REPLY = Ending(
+    turns=("completed",), executions=("completed",), effects=1, messages=4, model_calls=3, unknown_calls=1
+)
+UNKNOWN = Ending(turns=("completed",), executions=("interrupted",), effects=1, messages=4, model_calls=2)
+NOT_KNOWN_BUT_NOT_DONE = Ending(turns=("completed",), executions=("interrupted",), messages=4, model_calls=2)
+FAILED = Ending(turns=("failed",), messages=1, model_calls=1)
+CANCELLED = Ending(turns=("cancelled",), messages=1)
+GAVE_UP = Ending(turns=("failed",), messages=1)
+
+SCENARIOS = [
+    Scenario(
+        "open_conversation",
+        lambda world: helper.conversation(),
+        whole=Ending(),
+        undone=Ending(),
+        done=Ending(),
+    ),
+    Scenario(
+        "say",
+        lambda world: world.conversation.say("hello"),
+        whole=Ending(messages=1),
+        undone=Ending(),
+        done=Ending(messages=1),
+    ),
+    Scenario("start", World.submit, whole=ANSWERED, undone=Ending(), done=ANSWERED),
+    Scenario(
+        "start",
+        lambda world: world.conversation.prepare("please"),
+        whole=UNTOUCHED,
+        undone=Ending(),
+        done=UNTOUCHED,
+        label="prepared",
+    ),
+    Scenario(
+        "submit",
+        lambda world: world.turn.submit(),
+        before=lambda world: setattr(world, "turn", world.conversation.prepare("please")),
+        whole=ANSWERED,
+        undone=UNTOUCHED,
+        done=ANSWERED,
+    ),
+    Scenario("cancel", World.cancel, before=World.submit, whole=CANCELLED, undone=ANSWERED, done=CANCELLED),
+    Scenario(
+        "cancel",
+        World.cancel,
+        before=lambda world: (world.submit(), world.die_at("tool_returned")),
+        script=calls("unsafe"),
+        whole=Ending(turns=("cancelled",), executions=("interrupted",), effects=1, messages=3, model_calls=1),
+        undone=UNKNOWN,
+        done=Ending(turns=("cancelled",), executions=("interrupted",), effects=1, messages=3, model_calls=1),
+        label="with_a_started_tool",
+    ),
+    Scenario("claim_due", World.run, before=World.submit, whole=ANSWERED, undone=ANSWERED, done=ANSWERED),
+    Scenario(
+        "claim_inline",
+        lambda world: world.turn.run(),
+        before=lambda world: setattr(world, "turn", world.conversation.prepare("please")),
+        whole=ANSWERED,
+        undone=UNTOUCHED,
+        # A claim reserves the first model call; that it was not sent is known only to the dead process.
+        done=Ending(turns=("stale",), messages=1, unknown_calls=1),
+    ),
+    Scenario(
+        "renew", World.run, before=World.submit, script=renewing, whole=ANSWERED, undone=LOST_REPLY, done=LOST_REPLY
+    ),
+    Scenario(
+        "store_reply",
+        World.run,
+        before=World.submit,
+        script=calls("safe"),
+        whole=CALLED,
+        undone=CALLED_LOST_REPLY,
+        done=CALLED,
+        label="safe",
+    ),
+    Scenario(
+        "store_reply",
+        World.run,
+        before=World.submit,
+        script=calls("unsafe"),
+        whole=CALLED,
+        undone=CALLED_LOST_REPLY,
+        done=CALLED,
+        label="unsafe",
+    ),
+    Scenario(
+        "start_tool",
+        World.run,
+        before=World.submit,
+        script=calls("unsafe"),
+        whole=CALLED,
+        undone=CALLED,
+        done=NOT_KNOWN_BUT_NOT_DONE,
+    ),
+    Scenario(
+        "settle_tool",
+        World.run,
+        before=World.submit,
+        script=calls("safe"),
+        whole=CALLED,
+        undone=CALLED,
+        # The settling write reserves the next model call too.
+        done=Ending(
+            turns=("completed",), executions=("completed",), effects=1, messages=4, model_calls=2, unknown_calls=1
+        ),
+        label="safe",
+    ),
+    Scenario(
+        "settle_tool",
+        World.run,
+        before=World.submit,
+        script=calls("unsafe"),
+        whole=CALLED,
+        undone=UNKNOWN,
+        done=Ending(
+            turns=("completed",), executions=("completed",), effects=1, messages=4, model_calls=2, unknown_calls=1
+        ),
+        label="unsafe",
+    ),
+    Scenario("complete", World.run, before=World.submit, whole=ANSWERED, undone=LOST_REPLY, done=ANSWERED),
+    Scenario(
+        "fail",
+        World.run,
+        before=World.submit,
+        script=lambda: [{"error": {"status": 400}}] * 2,
+        whole=FAILED,
+        undone=Ending(turns=("failed",), messages=1, model_calls=2, unknown_calls=1),
+        done=FAILED,
+    ),
+    Scenario(
+        "park",
+        World.run,
+        before=World.submit,
+        script=first({"error": {"status": 429, "retry_after": 0}}),
+        whole=Ending(turns=("completed",), messages=2, model_calls=2),
+        undone=LOST_REPLY,
+        done=Ending(turns=("completed",), messages=2, model_calls=2),
+    ),
+    Scenario(
+        "release",
+        World.run,
+        before=World.submit,
+        script=first(RuntimeError("a fault of the worker")),
+        whole=LOST_REPLY,
+        undone=LOST_REPLY,
+        done=LOST_REPLY,
+    ),
+    Scenario(
+        "recover",
+        World.recover,
+        before=lambda world: (world.submit(), world.die_at("responded")),
+        whole=LOST_REPLY,
+        undone=LOST_REPLY,
+        done=LOST_REPLY,
+    ),
+    Scenario(
+        "ready",
+        lambda world: reconcile.run_pass(batch=10),
+        before=lambda world: (world.submit(), world.run()),
+        script=first({"error": {"status": 503, "retry_after": 0}}),
+        whole=Ending(turns=("completed",), messages=2, model_calls=2),
+        undone=Ending(turns=("completed",), messages=2, model_calls=2),
+        done=Ending(turns=("completed",), messages=2, model_calls=2),
+    ),
+    Scenario(
+        "give_up",
+        lambda world: reconcile.run_pass(batch=10),
+        before=World.submit,
+        agent=hasty,
+        whole=GAVE_UP,
+        undone=GAVE_UP,
+        done=GAVE_UP,
+    ),
+    Scenario(
+        "set_aside",
+        lambda world: transitions.set_aside(world.turn.pk, error={"type": "X", "message": "x"}, seconds=0),
+        before=World.submit,
+        whole=ANSWERED,
+        undone=ANSWERED,
+        done=ANSWERED,
+    ),
+    Scenario(
+        "wake_due",
+        lambda world: reconcile.run_pass(batch=10),
+        before=lambda world: (world.submit(), transitions.unsent([world.turn.pk])),
+        whole=ANSWERED,
+        undone=ANSWERED,
+        done=ANSWERED,
+    ),
+    Scenario("unsent", World.submit, has_queue=False, whole=ANSWERED, undone=ANSWERED, done=ANSWERED),
+]
