@@ -15,9 +15,12 @@ from typing import Any
 
 from turnkit_django.testing.script import ScriptRequest, call, text
 
-_ORDER = re.compile(r"\b(\d{3,6})\b(?![.,]\d)")
+_NAMED_ORDER = re.compile(r"(?:order|number|no\.|#)\s*(?:number|no\.|#)?\s*(\d{1,9})\b", re.IGNORECASE)
+_ANY_ORDER = re.compile(r"\b(\d{4,9})\b(?![.,]\d)")
 _AMOUNT = re.compile(r"\b(\d{1,6}[.,]\d\d)\b")
-_WANTS_MONEY = re.compile(r"refund|money back|reimburse|pay back|return|broken|broke|damaged|cracked|defect", re.IGNORECASE)
+_WANTS_MONEY = re.compile(
+    r"refund|money back|reimburse|pay back|return|broken|broke|damaged|cracked|defect", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class _Ticket:
 
     @property
     def order_number(self) -> int | None:
-        found = _ORDER.search(self.text)
+        found = _NAMED_ORDER.search(self.text) or _ANY_ORDER.search(self.text)
         return int(found[1]) if found else None
 
     @property
@@ -63,7 +66,9 @@ def _refund(ticket: _Ticket, order: dict[str, Any]) -> dict[str, Any]:
     refund = ticket.answers.get("refund")
     if refund is None:
         amount = ticket.amount or order["total"]
-        return call("refund", {"order_number": number, "amount": amount, "reason": f"The customer wrote: {ticket.text}"})
+        return call(
+            "refund", {"order_number": number, "amount": amount, "reason": f"The customer wrote: {ticket.text}"}
+        )
     if "error" in refund:
         return text(f"I am sorry, I could not refund order {number}: {refund['error']}.")
     money = f"{refund['amount']} {refund['currency']}"

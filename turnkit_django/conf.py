@@ -45,9 +45,7 @@ class Settings:
     MAX_ITERATIONS: int = 25
     """Model calls of a turn."""
     TIMEOUT: int | None = None
-    """Wall time of a background turn from its submission; None is no limit."""
-    INLINE_TIMEOUT: int | None = 300
-    """Wall time of a turn that runs in the calling process; None is no limit."""
+    """Wall time of a turn from its submission or inline start; None is 300 inline and no limit in the background."""
     MAX_OUTPUT_TOKENS: int = 8192
     """Sent with every model call."""
     MODEL_TIMEOUT: int = 600

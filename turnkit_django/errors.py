@@ -19,6 +19,8 @@ TurnkitError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class TurnkitError(Exception):
     """Base of the package. Catch it to catch everything below."""
@@ -46,7 +48,12 @@ class ModelError(TurnkitError):
     Args:
         message: What happened, without secrets.
         status_code: The provider's HTTP status, or None when there was none.
+
+    Attributes:
+        usage: Token counts that came with the error, by the names of `core.usage.Usage`; set by the client, else None.
     """
+
+    usage: Mapping[str, int] | None = None
 
     def __init__(self, message: str, *, status_code: int | None = None) -> None:
         super().__init__(message)

@@ -120,7 +120,7 @@ def test_building_a_request_changes_nothing_in_it() -> None:
 
 
 def test_the_exact_name_of_a_model_wins_over_the_longest_prefix() -> None:
-    forms = {
+    forms: dict[str, dict[str, Any]] = {
         "mistral/*": {"call_id_length": 9},
         "mistral/large-*": {"empty_content": "empty"},
         "mistral/large-2": {"empty_content": "absent"},

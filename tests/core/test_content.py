@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from turnkit_django.core.content import as_text, call_key, clean_json, clean_text, result_part, text_of, text_part
+from turnkit_django.core.content import Part, as_text, call_key, clean_json, clean_text, result_part, text_of, text_part
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_result_part_holds_what_can_be_stored() -> None:
 
 
 def test_the_text_of_a_message_is_its_text_parts() -> None:
-    parts = [text_part("a\x00"), {"type": "thinking", "text": "hidden"}, text_part("b")]
+    parts: list[Part] = [text_part("a\x00"), {"type": "thinking", "text": "hidden"}, text_part("b")]
     assert text_of(parts) == "a\ufffd\nb"
     assert text_of([]) == ""
 

@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from turnkit_django.core.cost import cost_of, money
+from turnkit_django.core.cost import Rate, cost_of, money
 from turnkit_django.core.usage import Usage
 
-RATES = {"input": "3", "output": 15, "cache_read": 0.3, "cache_write": Decimal("3.75"), "thinking": 15}
+RATES: dict[str, Rate] = {"input": "3", "output": 15, "cache_read": 0.3, "cache_write": Decimal("3.75"), "thinking": 15}
 
 
 def test_every_kind_of_token_has_its_own_price() -> None:

@@ -81,7 +81,7 @@ class World:
 
     def recover(self) -> None:
         turn = Turn.objects.get(pk=self.turn.pk)
-        assert reconcile.recover(turn.pk, turn.claim_token or "", turn.attempts, is_dead=True)
+        reconcile.recover(turn.pk, turn.claim_token or "", turn.attempts, is_dead=True)
 
     def cancel(self) -> None:
         self.turn.cancel()
@@ -183,14 +183,28 @@ SCENARIOS = [
         done=Ending(turns=("cancelled",), executions=("interrupted",), effects=1, messages=3, model_calls=1),
         label="with_a_started_tool",
     ),
-    Scenario("claim_due", World.run, before=World.submit, whole=ANSWERED, undone=ANSWERED, done=ANSWERED),
+    Scenario(
+        "claim_due",
+        World.run,
+        before=World.submit,
+        whole=ANSWERED,
+        undone=ANSWERED,
+        # A claim reserves the first model call; that it was not sent is known only to the dead process.
+        done=Ending(turns=("completed",), messages=2, model_calls=1, unknown_calls=1),
+    ),
+    Scenario(
+        "start_inline",
+        lambda world: world.conversation.ask("please"),
+        whole=ANSWERED,
+        undone=Ending(),
+        done=Ending(turns=("stale",), messages=1, unknown_calls=1),
+    ),
     Scenario(
         "claim_inline",
         lambda world: world.turn.run(),
         before=lambda world: setattr(world, "turn", world.conversation.prepare("please")),
         whole=ANSWERED,
         undone=UNTOUCHED,
-        # A claim reserves the first model call; that it was not sent is known only to the dead process.
         done=Ending(turns=("stale",), messages=1, unknown_calls=1),
     ),
     Scenario(

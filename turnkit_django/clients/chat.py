@@ -136,9 +136,10 @@ def parse_reply(response: Mapping[str, Any], *, provider: str, cost: Decimal | N
     """
     choices = response.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    if error := _error_in(response) or _error_in(choice) or _error_in(_dict(choice).get("provider_specific_fields")):
-        raise error
     usage, model = usage_of(response), _text(response.get("model"))
+    if error := _error_in(response) or _error_in(choice) or _error_in(_dict(choice).get("provider_specific_fields")):
+        error.usage = usage.counts() if usage else None
+        raise error
     if not isinstance(choice, Mapping):
         return ModelReply(usage=usage, cost=cost, provider=provider, model=model, is_empty=True)
     message = _dict(choice.get("message"))

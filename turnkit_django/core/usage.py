@@ -34,5 +34,8 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Usage)))
 
+    def counts(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def as_dict(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"total_tokens": self.total_tokens}
+        return self.counts() | {"total_tokens": self.total_tokens}

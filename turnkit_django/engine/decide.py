@@ -93,10 +93,9 @@ def next_step(turn: Snapshot) -> Step:
             return RunTool(open_calls[0].execution_id)
         case Phase.OUTPUT:
             return SkipCall(open_calls[0].execution_id) if open_calls else Publish()
-        case Phase.MODEL | Phase.TOOLS:
-            if turn.is_reserved:
-                return CallModel()
-            return Fail("BudgetError", f"maximum iterations reached ({turn.max_iterations})")
+    if turn.is_reserved:
+        return CallModel()
+    return Fail("BudgetError", f"maximum iterations reached ({turn.max_iterations})")
 
 
 class ReplyKind(Enum):

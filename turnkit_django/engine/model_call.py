@@ -104,7 +104,6 @@ def _record(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
         case ReplyKind.CUT:
             return _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
         case ReplyKind.EMPTY:
-            run.turn.broken_replies = max(run.turn.broken_replies, conf.get().MAX_BROKEN_REPLIES - _EMPTY_REPLIES)
             return _store(run, reply, [], verdict)
         case ReplyKind.REFUSED:
             _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
@@ -127,14 +126,16 @@ def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdi
     broken = run.turn.broken_replies + 1 if stored.is_broken else 0
     phase = Phase.TOOLS if calls else Phase.MODEL
     may_ask_again = phase is Phase.MODEL and verdict.kind is not ReplyKind.REFUSED
-    is_last = broken >= conf.get().MAX_BROKEN_REPLIES
-    reservation = run.reservation() if may_ask_again and not is_last else None
+    limit = conf.get().MAX_BROKEN_REPLIES
+    if verdict.kind is ReplyKind.EMPTY:
+        limit = min(limit, _EMPTY_REPLIES)
+    reservation = run.reservation() if may_ask_again and broken < limit else None
     then = Next(phase, reservation)
     lease_seconds = run.held.lease_seconds
     run.held.wrote(transitions.store_reply(run.held.claim, stored, calls=calls, then=then, lease_seconds=lease_seconds))
     run.is_sent = False
     run.turn.broken_replies = broken
-    run.broken_reason = verdict.reason
+    run.broken_reason, run.broken_limit = verdict.reason, limit
     run.calls += [_execution(run, call) for call in calls]
     run.moved_to(phase, reservation)
     reach("response_stored")
@@ -228,12 +229,13 @@ def _put_off(run: Running, problem: TransientModelError) -> bool:
     if not run.turn.is_background or failures > conf.get().MODEL_RETRIES:
         return _give_up(run, problem, AttemptEnd.REFUSED)
     seconds = retry_delay(failures, retry_after=problem.retry_after, longest=conf.get().MAX_RETRY_AFTER)
-    transitions.park(run.held.claim, error=_as_error(problem), seconds=seconds)
+    transitions.park(run.held.claim, error=_as_error(problem), seconds=seconds, usage=problem.usage)
     return False
 
 
 def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:
-    transitions.fail(run.held.claim, error=_as_error(problem), attempt=attempt)
+    usage = getattr(problem, "usage", None)
+    transitions.fail(run.held.claim, error=_as_error(problem), attempt=attempt, usage=usage)
     return False
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import count
 
 from turnkit_django.core.content import Part, as_text, text_of
 from turnkit_django.core.requests import ChatCall, ChatMessage
@@ -19,7 +20,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CUT_NOTE = "Your last answer was cut off by the output limit. Answer again, shorter."
 _NO_RESULT = as_text({"error": "No result of this call was stored. Whether it took effect is unknown."})
-_EMPTY_START = "(The conversation goes on.)"
+_GOES_ON = "(The conversation goes on.)"
 
 
 def project(messages: Iterable[StoredMessage], *, own_turn_id: str, id_length: int | None = None) -> list[ChatMessage]:
@@ -35,7 +36,9 @@ def project(messages: Iterable[StoredMessage], *, own_turn_id: str, id_length: i
     namer = _CallIds(id_length)
     projected = [item for message in ordered for item in _project(message, results, namer)]
     if projected and projected[0]["role"] != "user":
-        projected.insert(0, {"role": "user", "content": _EMPTY_START})
+        projected.insert(0, {"role": "user", "content": _GOES_ON})
+    if not projected or projected[-1]["role"] == "assistant":  # nothing new was said: providers refuse such an end
+        projected.append({"role": "user", "content": _GOES_ON})
     return projected
 
 
@@ -71,14 +74,14 @@ def _project_answer(
         return
     answer: ChatMessage = {"role": "assistant", "content": text or None}
     _add_provider_state(answer, message)
-    calls = [_call(part, namer.name(part)) for part in proposed]
+    calls = [_call(part, namer.name(part, owner=message.turn_id)) for part in proposed]
     if calls:
         answer["tool_calls"] = calls
     yield answer
     for part, call in zip(proposed, calls, strict=True):
         result = results.get((message.turn_id, str(part["key"])))
         content = str(result["text"]) if result else _NO_RESULT
-        yield {"role": "tool", "tool_call_id": call["id"], "content": content or "(no output)"}
+        yield {"role": "tool", "tool_call_id": call["id"], "content": content if content.strip() else "(no output)"}
     if message.finish_reason == "length" and not calls:
         yield {"role": "user", "content": _CUT_NOTE}
 
@@ -119,24 +122,23 @@ def _refuse(constant: str) -> None:
 
 
 class _CallIds:
-    """Ids that are safe and unique in the request: as received where possible, else made of the call's key."""
+    """Ids that are safe and unique in the request: as received where possible, else made of the call's turn and key.
+
+    Providers repeat ids, and keys are unique in their turn only.
+    """
 
     def __init__(self, length: int | None) -> None:
         self._length = length
         self._used: set[str] = set()
 
-    def name(self, part: Part) -> str:
-        received, key = str(part["id"]), str(part["key"])
+    def name(self, part: Part, *, owner: str | None) -> str:
+        received = str(part["id"])
         keeps = self._length is None and _SAFE_ID.fullmatch(received) and received not in self._used
-        chosen = received if keeps else self._made(key)
+        chosen = received if keeps else self._made(f"{owner}:{part['key']}")
         self._used.add(chosen)
         return chosen
 
-    def _made(self, key: str) -> str:
-        if self._length is None:
-            return f"call_{key[:32]}"
-        for salt in range(1000):
-            chosen = sha256(f"{salt}{key}".encode()).hexdigest()[: self._length]
-            if chosen not in self._used:
-                return chosen
-        raise AssertionError(f"no free call id of {self._length} characters")
+    def _made(self, call: str) -> str:
+        digests = (sha256(f"{salt}:{call}".encode()).hexdigest() for salt in count())
+        made = (f"call_{each[:32]}" if self._length is None else each[: self._length] for each in digests)
+        return next(each for each in made if each not in self._used)

@@ -26,6 +26,7 @@ class Running:
         calls: All executions of the turn, in call order.
         is_sent: Whether the reserved model call may have reached the provider.
         broken_reason: Why the last reply was cut or unusable.
+        broken_limit: How many such replies in a row end the turn.
     """
 
     held: Held
@@ -36,6 +37,7 @@ class Running:
     deadline: float | None
     is_sent: bool = False
     broken_reason: str = "unusable replies"
+    broken_limit: int = 0
 
     @classmethod
     def of(cls, claimed: Claimed, held: Held, agent: Agent) -> Running:
@@ -49,6 +51,7 @@ class Running:
             # A first claim has none yet; this saves a query in every ordinary turn.
             calls=reads.calls(turn.pk) if turn.revision > 1 else [],
             deadline=None if left is None else time.monotonic() + left,
+            broken_limit=conf.get().MAX_BROKEN_REPLIES,
         )
 
     @property
@@ -67,7 +70,7 @@ class Running:
             is_overdue=self.deadline is not None and time.monotonic() >= self.deadline,
             max_iterations=self.turn.max_iterations,
             broken_replies=self.turn.broken_replies,
-            max_broken_replies=conf.get().MAX_BROKEN_REPLIES,
+            max_broken_replies=self.broken_limit,
             broken_reason=self.broken_reason,
             calls=[CallView(call.pk, call.status) for call in self.calls],
         )

@@ -61,7 +61,7 @@ def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable
             with connections.bounded():
                 _in_transaction(move.__name__, lambda: move(Locks(), claim, *args, **kwargs))
 
-        _repeated(once, unless=lambda: has_committed(claim))
+        _repeated(once, unless=lambda: has_committed(claim, ends_claim=True))
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -101,11 +101,11 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
 
             def once() -> None:
                 reach(f"{name}.before")
-                if not fetched(text, values) and not has_committed(claim):
+                if not fetched(text, values) and not has_committed(claim, ends_claim=False):
                     raise lost(claim)
                 reach(f"{name}.committed")
 
-            _repeated(once, unless=lambda: has_committed(claim))
+            _repeated(once, unless=lambda: has_committed(claim, ends_claim=False))
             return claim.after_write()
 
         TRANSITIONS[name] = run
@@ -126,18 +126,18 @@ def _in_transaction(name: str, move: Callable[[], _R]) -> _R:
 
 def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool]) -> _R | None:
     """Run a transaction up to three times. None: before a repeat it turned out to have committed unheard."""
-    for attempt in range(1, _TRIES + 1):
+    attempt = 1
+    while True:
         try:
-            return once()
+            # The look itself may meet a server that is still away: it counts as a try.
+            return None if attempt > 1 and unless() else once()
         except DatabaseError as error:
             if attempt == _TRIES or not connections.is_repeatable(error):
                 raise
             if connections.is_lost(error):
                 connections.current().close()
             connections.pause_before_repeat(attempt)
-            if unless():
-                break
-    return None
+            attempt += 1
 
 
 def fetched(text: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -149,17 +149,18 @@ def fetched(text: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return cast("list[tuple[Any, ...]]", cursor.fetchall())
 
 
-def has_committed(claim: Claim) -> bool:
+def has_committed(claim: Claim, *, ends_claim: bool) -> bool:
     """Whether the write that was made under this revision is stored.
 
-    Only a holder counts the revision up, so mine plus one is my write; a move that ends the claim leaves no token.
+    Only a holder counts the revision up, so mine plus one is my write. A move that ends the claim leaves no token; a
+    turn without one where the move would have kept it was taken, perhaps by somebody who has let go of it again.
 
     Raises:
         LostClaim: If somebody else has taken the turn.
     """
     rows = Turn.objects.using(connections.alias()).filter(pk=claim.turn_id)
     token, revision = rows.values_list("claim_token", "revision").first() or (None, -1)
-    if token in {None, claim.token} and revision == claim.revision + 1:
+    if token == (None if ends_claim else claim.token) and revision == claim.revision + 1:
         return True
     if token == claim.token and revision == claim.revision:
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -33,6 +34,8 @@ from turnkit_django.store.moves import claiming, lost, statement, transition, wo
 
 WAKE_LIFETIME = timedelta(seconds=30)
 """A wake-up that led to no claim by then counts as lost."""
+
+_INLINE_SECONDS = 300  # somebody waits for the answer
 
 Fields = dict[str, Any]
 _NO_CLAIM: Fields = dict.fromkeys(("claim_token", "claimed_by", "claimed_at", "lease_expires_at"))
@@ -201,6 +204,7 @@ def cancel(locks: Locks, turn_id: str) -> Turn:
 
 
 def _started(lane: Conversation, draft: Turn, message: Message | None) -> Turn:
+    draft = copy(draft)  # what a first try has written into it was rolled back
     if message is not None:
         message.turn_id = draft.pk
         draft.trigger_id = message.pk
@@ -339,7 +343,7 @@ def _take(lane: Conversation, turn: Turn, holder: Holder, token: str) -> Claimed
     if first and turn.submitted_at is not None:
         fields["context_sequence"] = lane.next_sequence - 1
     if turn.submitted_at is None:
-        fields["deadline_at"] = _deadline(turn, now, conf.get().INLINE_TIMEOUT)
+        fields["deadline_at"] = _deadline(turn, now, conf.get().TIMEOUT or _INLINE_SECONDS)
     if turn.phase == Phase.MODEL and turn.iterations < turn.max_iterations:
         fields |= {
             "iterations": turn.iterations + 1,
@@ -388,7 +392,7 @@ def store_reply(reply: Reply, *, calls: Sequence[NewCall], then: Next, lease_sec
         "is_broken": reply.is_broken,
         "calls": _dump([{name: value for name, value in asdict(call).items() if value is not None} for call in calls]),
         "cost": reply.cost,
-        **{name: count for name, count in reply.usage.as_dict().items() if name != "total_tokens"},
+        **reply.usage.counts(),
     }
 
 
@@ -434,19 +438,22 @@ def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> No
 
 
 @worker_move
-def fail(locks: Locks, held: Claim, *, error: Json, attempt: AttemptEnd) -> None:
-    """RUNNING → FAILED. Say why, close open calls; the lane is free."""
+def fail(
+    locks: Locks, held: Claim, *, error: Json, attempt: AttemptEnd, usage: Mapping[str, int] | None = None
+) -> None:
+    """RUNNING → FAILED. Say why, close open calls; the lane is free. `usage` came with a refused model call."""
     lane, turn = _held(locks, held)
-    _end(locks, lane, turn, TurnState.FAILED, error=error, attempt=attempt, revision=turn.revision + 1)
+    bill = _unpriced(turn, usage) | {"revision": turn.revision + 1}
+    _end(locks, lane, turn, TurnState.FAILED, error=error, attempt=attempt, **bill)
     if turn.submitted_at is None:
         _wake_lane(lane.pk)
 
 
 @worker_move
-def park(locks: Locks, held: Claim, *, error: Json, seconds: float) -> None:
+def park(locks: Locks, held: Claim, *, error: Json, seconds: float, usage: Mapping[str, int] | None = None) -> None:
     """RUNNING → WAITING. The provider wants to be asked later; the worker is free, the work is kept."""
     _lane, turn = _held(locks, held)
-    fields = _without_claim(turn) | _attempt_end(turn, AttemptEnd.REFUSED)
+    fields = _without_claim(turn) | _attempt_end(turn, AttemptEnd.REFUSED) | _unpriced(turn, usage)
     later = _clock() + timedelta(seconds=seconds)
     _move(turn, TurnState.WAITING, error=error, not_before=later, model_failures=turn.model_failures + 1, **fields)
 
@@ -483,11 +490,18 @@ def _without_claim(turn: Turn) -> Fields:
 def _bill(turn: Turn, reply: Reply | None) -> Fields:
     if reply is None:
         return {}
-    counts = {
-        name: getattr(turn, name) + count for name, count in reply.usage.as_dict().items() if name != "total_tokens"
-    }
+    counts = _added(turn, reply.usage.counts())
     known = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
     return {**counts, **_NO_ATTEMPT, "cost": known, "model_failures": 0, "broken_replies": 0}
+
+
+def _unpriced(turn: Turn, usage: Mapping[str, int] | None) -> Fields:
+    """Tokens that a failed call reported count; what they cost is not known."""
+    return {**_added(turn, usage), "cost": None} if usage else {}
+
+
+def _added(turn: Turn, counts: Mapping[str, int]) -> Fields:
+    return {name: getattr(turn, name) + count for name, count in counts.items()}
 
 
 # Maintenance moves

@@ -5,7 +5,9 @@ Importing it honours `TURNKIT_CRASH_AT=point[:nth[:kill|raise|block]]`.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from turnkit_django.testing import crashes
@@ -51,6 +53,16 @@ __all__ = [
 ]
 
 crashes.arm_from_environment()
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing the module `model_server` would put it in the place of the function of that name.
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

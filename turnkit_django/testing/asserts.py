@@ -155,4 +155,8 @@ def _try_next_message(conversation: Conversation) -> list[str]:
     turn = transitions.start(draft, message=message, is_submission=True)
     form = form_for(draft.model, forms=conf.get().REQUEST_FORMS)
     body = request_body(request_for(turn, agent), provider="", form=form)
-    return [f"C6 {fresh.pk}: {broken}" for broken in check_request(body, call_id_pattern=form.call_id_pattern)]
+    wanted = form.empty_content if form.empty_content == "empty" else None
+    return [
+        f"C6 {fresh.pk}: {broken}"
+        for broken in check_request(body, call_id_pattern=form.call_id_pattern, empty_content=wanted)
+    ]

@@ -116,6 +116,9 @@ class ScriptedModel:
             reply = parse_reply(answer, provider=provider)
         except ModelError as error:
             error.args = (_clean(str(error)),)
+            if error.usage:
+                with self._lock:
+                    self.usages.append(Usage(**error.usage))
             raise
         for choice in answer.get("choices") or []:
             if isinstance(choice, dict):

@@ -1,0 +1,113 @@
+"""The story: a ticket, a worker that dies at the worst moment, another one that finishes."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from example_project.demo.outcome import DemoError
+from example_project.demo.processes import CRASH_VARIABLE, Process, Processes
+from example_project.demo.terminal import Terminal
+from example_project.demo.watching import Watcher, now, pid_of
+from example_project.helpdesk.models import Customer, Refund, Ticket
+from example_project.helpdesk.seed import ADA
+from example_project.helpdesk.tickets import open_ticket
+from turnkit_django.models import ToolExecution
+
+TICKET = "Hello! The blue teapot of order 1001 arrived broken. I would like my money back, please."
+ORDERS = "Her orders are 1001 (49.90 EUR), 1002 (36.00 EUR) and 1003 (24.50 EUR)."
+
+# The second tool that returns is `refund`, after `lookup_order`.
+_CRASH_AT = "tool_returned:2:block"
+_BLOCKED = f"{CRASH_VARIABLE}: blocked"
+_TURN_SECONDS = 90.0
+
+
+@dataclass
+class Story:
+    """What happened.
+
+    Attributes:
+        watcher: What was seen of the turn.
+        killed: The worker that was killed, or None if the turn ended before it could be.
+        killed_in: The tool whose result was never stored by that worker.
+        kill_code: What the operating system says of its end: -9 is SIGKILL.
+    """
+
+    ticket: Ticket
+    watcher: Watcher
+    workers: list[Process] = field(default_factory=list)
+    killed: Process | None = None
+    killed_in: ToolExecution | None = None
+    kill_code: int | None = None
+
+
+def tell(terminal: Terminal, processes: Processes, text: str) -> Story:
+    """Play it.
+
+    Raises:
+        DemoError: Something did not come to pass.
+    """
+    first = _worker(processes, "first worker", environment={CRASH_VARIABLE: _CRASH_AT})
+    processes.manage("reconcile loop", "turnkit_reconcile", "--loop", "1")
+    terminal.say(f"started the first worker: `manage.py rqworker turnkit`, process {first.pid}")
+    terminal.say(
+        "On purpose: this worker was told to stop dead as soon as its second tool has done its work, before it can store "
+        f"the tool's result ({CRASH_VARIABLE}={_CRASH_AT}). Then it will be killed.",
+        style="loud",
+    )
+    ticket, turn = open_ticket(Customer.objects.get(email=ADA), text)
+    story = Story(ticket, Watcher(turn, terminal.say), [first])
+    story.watcher.note(turn.submitted_at, "help desk", f"submits {turn.pk}, in the transaction that stores the ticket")
+    processes.wait_until(
+        "the worker stops or the turn ends",
+        lambda: story.watcher.look().turn.is_terminal or first.said(_BLOCKED),
+        seconds=_TURN_SECONDS,
+    )
+    story.watcher.look()
+    if not story.watcher.turn.is_terminal:
+        story.workers.append(_worker(processes, "second worker"))
+        _kill(terminal, story, first)
+        terminal.say(f"a second worker is there: process {story.workers[-1].pid}; the claim lives 3 s without renewal")
+    _wait_for_the_end(processes, story.watcher)
+    return story
+
+
+def answer(terminal: Terminal, processes: Processes, story: Story, text: str) -> None:
+    """Let the living worker answer one more ticket."""
+    if not any(not worker.is_expected_to_end for worker in story.workers):
+        raise DemoError("no worker is left")
+    _, turn = open_ticket(story.ticket.customer, text)
+    watcher = Watcher(turn, terminal.say)
+    _wait_for_the_end(processes, watcher)
+    terminal.quote("Help desk", watcher.turn.output_text or str(watcher.turn.error))
+
+
+def _worker(processes: Processes, name: str, *, environment: dict[str, str] | None = None) -> Process:
+    return processes.manage(name, "rqworker", "turnkit", environment=environment)
+
+
+def _kill(terminal: Terminal, story: Story, worker: Process) -> None:
+    """End the process that the claim names, when its tool has taken effect and nobody knows yet."""
+    turn = story.watcher.turn
+    named = turn.claimed_by or ""
+    if not named.startswith(f"{socket.gethostname()}:") or pid_of(named) != worker.pid:
+        raise DemoError(f"{turn.pk} is claimed by {named!r}, which is not the first worker (process {worker.pid})")
+    story.killed, story.killed_in = worker, story.watcher.running_tool()
+    if story.killed_in is not None:
+        terminal.say(_worst_moment(story.killed_in))
+    story.kill_code = worker.kill()
+    story.watcher.note(now(), "demo", f"kills process {worker.pid}, which the claim names, with SIGKILL")
+
+
+def _worst_moment(execution: ToolExecution) -> str:
+    rows = Refund.objects.filter(idempotency_key__endswith=execution.pk).count()
+    did = f"the money is on its way ({rows} row in Refund)" if rows else "it has done its work"
+    return f"the worst moment: the tool {execution.tool_name} has returned, {did}, but its result is not stored"
+
+
+def _wait_for_the_end(processes: Processes, watcher: Watcher) -> None:
+    processes.wait_until(f"{watcher.turn.pk} ends", lambda: watcher.look().turn.is_terminal, seconds=_TURN_SECONDS)
+    watcher.look()
+    turn = watcher.turn
+    watcher.note(turn.completed_at, "turn", f"{turn.status}")

@@ -1,0 +1,93 @@
+"""The connection dies during COMMIT: nothing twice, nothing lost, and no healthy worker is told that it lost its claim.
+
+Each transition is tried both ways: the server commits and its answer is lost, or the message never reaches it. Either
+way the same process repeats or recognises its own work, so that everything ends as if nothing had happened.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db.models import Count
+
+from tests.faults.transition_scenarios import SCENARIOS, Ending, Scenario
+from tests.store.wire import Cut, Wire, at_commit_of, open_wire
+from turnkit_django import failpoints
+from turnkit_django.models import Conversation, Message, Turn
+from turnkit_django.store.moves import STATEMENTS, TRANSITIONS
+from turnkit_django.testing import ScriptedModel, assert_clean, drain
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def wire(transactional_db: None) -> Iterator[Wire]:
+    with open_wire() as wire:
+        try:
+            yield wire
+        finally:
+            failpoints.arm(None)
+
+
+@pytest.fixture
+def configure(settings: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda values: setattr(settings, "TURNKIT", values)
+
+
+def places() -> list[int]:
+    return list(Turn.objects.filter(lane_position__isnull=False).values_list("lane_position", flat=True))
+
+
+def test_every_commit_of_the_store_is_tried():
+    assert {scenario.transition for scenario in SCENARIOS} == set(TRANSITIONS)
+
+
+@pytest.mark.parametrize(
+    "deaths", [("unheard",), ("unsent",), ("unheard", "unsent"), ("unsent", "unheard")], ids="-then-".join
+)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_connection_that_dies_in_the_commit_changes_nothing_of_the_end(
+    scenario: Scenario,
+    deaths: tuple[Cut, ...],
+    wire: Wire,
+    turnkit_model: Callable[[Any], ScriptedModel],
+    configure: Callable[[dict[str, Any]], None],
+    caplog: pytest.LogCaptureFixture,
+):
+    world = scenario.world(turnkit_model, configure)
+    statement = STATEMENTS.get(scenario.transition)
+    failpoints.arm(
+        at_commit_of(scenario.transition, is_statement=bool(statement), do=lambda: wire.cut_next(*deaths))
+    )
+
+    scenario.act(world)
+    drain(max_seconds=10)
+
+    assert len(deaths) == len(wire.cuts)
+    assert "UPDATE turnkit_turn" in wire.cuts[0] if statement else wire.cuts[0] == "COMMIT"
+    assert scenario.whole == Ending.found(world.model), list(Turn.objects.values("status", "error"))
+    assert [] == [record.message for record in caplog.records if getattr(record, "event", "") == "claim.lost"]
+    dead_workers = 1 if scenario.transition in {"recover", "release"} else 0
+    assert [dead_workers] * len(scenario.whole.turns) == list(Turn.objects.values_list("attempts", flat=True))
+    assert_clean(model=world.model)
+
+
+@pytest.mark.parametrize("how", ["unheard", "unsent"])
+def test_a_submission_takes_one_place_of_the_lane_and_the_next_one_the_next(
+    how: Cut, wire: Wire, turnkit_model: Callable[[Any], ScriptedModel]
+):
+    from tests.testapp.agents import helper
+
+    model = turnkit_model([])
+    conversation = helper.conversation()
+    failpoints.arm(at_commit_of("start", is_statement=False, do=lambda: wire.cut_next(how)))
+
+    conversation.submit("one")
+    conversation.submit("two")
+
+    assert [1, 2] == sorted(places())
+    assert [3] == list(Conversation.objects.values_list("next_lane_position", flat=True))
+    assert 2 == drain()
+    assert {"completed"} == {turn.status for turn in Turn.objects.all()}
+    assert [] == list(Message.objects.values("conversation", "sequence").annotate(n=Count("pk")).filter(n__gt=1))
+    assert_clean(model=model)
