@@ -18,9 +18,7 @@ from turnkit_django.testing.script import ScriptRequest, call, text
 _NAMED_ORDER = re.compile(r"(?:order|number|no\.|#)\s*(?:number|no\.|#)?\s*(\d{1,9})\b", re.IGNORECASE)
 _ANY_ORDER = re.compile(r"\b(\d{4,9})\b(?![.,]\d)")
 _AMOUNT = re.compile(r"\b(\d{1,6}[.,]\d\d)\b")
-_WANTS_MONEY = re.compile(
-    r"refund|money back|reimburse|pay back|return|broken|broke|damaged|cracked|defect", re.IGNORECASE
-)
+_WANTS_MONEY = re.compile(r"refund|money|reimburse|pay back|return|broke|damaged|cracked|defect", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django_rq",
     "turnkit_django",
+    "example_project.helpdesk",
     "tests.testapp",
 ]
 MIDDLEWARE = [

@@ -47,10 +47,11 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Ch
         values = conf.raw()
     except ConfigError as error:
         return [Error(f"{error}.", hint="Write TURNKIT = {…}.", id="turnkit.E003")]
-    return [
-        Error(f"{message}.", hint=f"{hint[0].upper()}{hint[1:]}.", id=ids[kind])
-        for kind, message, hint in conf.problems(values)
-    ]
+    return [Error(f"{message}.", hint=_sentence(hint), id=ids[kind]) for kind, message, hint in conf.problems(values)]
+
+
+def _sentence(hint: str) -> str:
+    return f"{hint[0].upper()}{hint[1:]}{'' if hint.endswith('?') else '.'}"
 
 
 @register("turnkit")
@@ -80,7 +81,7 @@ def _missing_queue() -> Iterator[CheckMessage]:
             hint="Add it, or run `turnkit_reconcile --run` from cron, which needs no Redis.",
             id="turnkit.W002",
         )
-    elif queue not in getattr(settings, "RQ_QUEUES", {}):
+    elif isinstance(queue, str) and queue not in getattr(settings, "RQ_QUEUES", {}):
         yield Warning(
             f"RQ_QUEUES has no queue {queue!r}, so no wake-up can be sent.",
             hint=f'Add RQ_QUEUES = {{"{queue}": {{"URL": "redis://…"}}}}, or name another in TURNKIT["QUEUE"].',

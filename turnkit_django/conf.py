@@ -108,10 +108,10 @@ def _wrong(name: str, value: object, hint: object) -> str:
 
 def _wrong_path(path: str) -> str:
     try:
-        import_string(path)
+        found = import_string(path)
     except ImportError as error:
         return f"expected the dotted path of a class, got {path!r}: {error}"
-    return ""
+    return "" if isinstance(found, type) else f"expected the dotted path of a class, got {path!r}: {found!r:.80}"
 
 
 def _wrong_table(table: Mapping[str, object], keys: frozenset[str]) -> str:

@@ -10,11 +10,12 @@ from django.db.models import Model
 
 from turnkit_django import conf
 from turnkit_django.agents import Agent, get_agent
+from turnkit_django.agents.agent import check_thinking
 from turnkit_django.core import ids
 from turnkit_django.core.content import Json, clean_json, clean_text, text_part
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import runner
-from turnkit_django.errors import InputError
+from turnkit_django.errors import ConfigError, InputError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.models.message import Kind, Role
@@ -23,6 +24,7 @@ from turnkit_django.store import connections, reads, transitions
 from turnkit_django.store.transitions import Claimed
 
 _OPTIONS = frozenset({"model", "thinking", "context", "principal"})
+_LONGEST_KEY = 255  # it is indexed
 
 
 def open_conversation(
@@ -70,12 +72,18 @@ def prepare(conversation: Conversation, text: str | None, *, key: str | None = N
 
 
 def submit(conversation: Conversation, text: str, *, key: str | None = None, **options: Any) -> Turn:
+    _require_text(text)
     turn = _start(conversation, text, key=key, options=options, is_submission=True)
     reach("submitted")
     return turn
 
 
-def ask(conversation: Conversation, text: str | None, *, key: str | None = None, **options: Any) -> Turn:
+def ask(conversation: Conversation, text: str, *, key: str | None = None, **options: Any) -> Turn:
+    _require_text(text)
+    return run_here(conversation, text, key=key, **options)
+
+
+def run_here(conversation: Conversation, text: str | None = None, *, key: str | None = None, **options: Any) -> Turn:
     connections.require_no_transaction(f"a turn of {conversation.pk}")
     draft, message = _draft(conversation, text, key=key, options=options)
     claimed = transitions.claim_new(draft, runner.holder(), message=message)
@@ -139,8 +147,9 @@ def _draft(
     conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any]
 ) -> tuple[Turn, Message | None]:
     """Rows that are not stored yet, of checked input."""
-    if key is not None and (not isinstance(key, str) or not key.strip()):
-        raise InputError(f"{conversation.pk}: expected `key` to be a text that is not blank, got {key!r}")
+    if key is not None and (not isinstance(key, str) or not key.strip() or len(key) > _LONGEST_KEY):
+        wanted = f"a text of 1 to {_LONGEST_KEY} characters that is not blank"
+        raise InputError(f"{conversation.pk}: expected `key` to be {wanted}, got {key!r:.80}")
     message = None if text is None else _message(conversation, text, metadata={})
     turn = _turn(conversation, options)
     turn.submission_key = None if key is None else clean_text(key)
@@ -175,7 +184,11 @@ def _turn(conversation: Conversation, options: dict[str, Any]) -> Turn:
 def _request_options(agent: Agent, options: dict[str, Any]) -> dict[str, Json]:
     """An explicit None of the turn switches the agent's thinking off."""
     thinking = options.get("thinking", agent.thinking)
-    return {"thinking": _json("thinking", dict(thinking))} if thinking else {}
+    try:
+        checked = check_thinking(agent.name, thinking)
+    except ConfigError as error:
+        raise InputError(str(error)) from error
+    return {} if checked is None else {"thinking": dict(checked)}
 
 
 def _message(conversation: Conversation, text: str, *, metadata: Json) -> Message:
@@ -198,7 +211,7 @@ def _require_text(text: str) -> None:
 def _subject(subject: Model | None) -> tuple[str, str]:
     if subject is None:
         return "", ""
-    if not isinstance(subject, Model) or subject.pk is None:
+    if not isinstance(subject, Model) or subject.pk is None or subject._state.adding:
         raise InputError(f"expected `subject` to be a saved model instance, got {subject!r:.80}")
     return subject._meta.label_lower, str(subject.pk)
 
@@ -206,5 +219,5 @@ def _subject(subject: Model | None) -> tuple[str, str]:
 def _json(name: str, value: object) -> Json:
     try:
         return clean_json(value)
-    except TypeError as error:
+    except (TypeError, RecursionError) as error:
         raise InputError(f"expected `{name}` to be JSON: {error}") from error

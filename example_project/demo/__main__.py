@@ -4,7 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from example_project.demo.terminal import prepare_streams
+_MISSING = """{error}: the demo needs the packages of turnkit-django[demo].
+`make demo` installs them into .venv and runs it; by hand: pip install -e '.[demo]'"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,9 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.ticket is not None and not options.ticket.strip():
         parser.error("--ticket: expected a text that is not blank")
+    try:
+        from example_project.demo.run import Demo
+        from example_project.demo.terminal import prepare_streams
+    except ModuleNotFoundError as error:
+        print(_MISSING.format(error=error), file=sys.stderr)
+        return 2
     prepare_streams()
-    from example_project.demo.run import Demo  # after the streams: it opens files
-
     return Demo(ticket=options.ticket, is_once=options.once).run()
 
 

@@ -41,10 +41,10 @@ def calls_of(execution: ToolExecution, story: Story) -> list[int]:
 def _refunds(story: Story) -> Iterator[Check]:
     turn = story.watcher.turn
     asked = list(turn.tool_executions.filter(tool_name="refund", status=ToolExecution.Status.COMPLETED))
-    rows = Refund.objects.filter(order__customer=story.ticket.customer)
+    rows = Refund.objects.exclude(pk__in=story.refunds_before)
     if not asked:
         count = rows.count()
-        yield Check("The agent decided on no refund, and none was made", f"{count} rows in Refund", holds=count == 0)
+        yield Check("No refund was decided on, and none was made", f"{count} new rows in Refund", holds=count == 0)
     for execution in asked:
         count, calls = rows.filter(idempotency_key__endswith=execution.pk).count(), calls_of(execution, story)
         was_interrupted = story.killed_in is not None and story.killed_in.pk == execution.pk
@@ -81,6 +81,4 @@ def _clean(story: Story) -> Check:
         assert_clean(story.ticket.conversation)
     except AssertionError as error:
         return Check(claim, str(error), holds=False)
-    return Check(
-        claim, "each call has one result, there is one answer, no message is missing, nothing is due", holds=True
-    )
+    return Check(claim, "one result for each call, one answer, no message missing, nothing due", holds=True)

@@ -9,10 +9,17 @@ from example_project.demo.watching import recovery_of
 from turnkit_django.core.content import as_text
 from turnkit_django.models import Message, ToolExecution, Turn
 
+_PRICE_OF_A_MODEL = "At the list price of the model."
+_PRICE_OF_THE_SCRIPT = (
+    "Nothing was paid: a script on this machine answered in the model's place, over real HTTP. The sum is what the "
+    "named model would cost at its list price for these token counts, which the script makes up."
+)
+
 
 def tables(terminal: Terminal, story: Story, *, is_real_model: bool) -> None:
     turn = story.watcher.turn
     conversation = turn.conversation
+    terminal.quote("The agent's answer", turn.output_text or "none")
     terminal.table(
         f"The conversation {conversation.pk}",
         ["#", "role", "content"],
@@ -24,9 +31,8 @@ def tables(terminal: Terminal, story: Story, *, is_real_model: bool) -> None:
         [_tool(execution, story) for execution in turn.tool_executions.order_by("ordinal")],
         note="replay_safe: may be called again after a crash. unknown: never called again once it has begun.",
     )
-    terminal.table(
-        "The cost", ["model", "input tokens", "output tokens", "US dollars"], [_cost(turn)], note=_price(is_real_model)
-    )
+    note = _PRICE_OF_A_MODEL if is_real_model else _PRICE_OF_THE_SCRIPT
+    terminal.table("The cost", ["model", "input tokens", "output tokens", "US dollars"], [_cost(turn)], note=note)
     _timeline(terminal, story)
 
 
@@ -51,15 +57,6 @@ def _tool(execution: ToolExecution, story: Story) -> list[str]:
 def _cost(turn: Turn) -> list[str]:
     price = "unknown" if turn.cost is None else f"{turn.cost:.6f}"
     return [turn.model, str(turn.usage.input_tokens + turn.usage.cached_tokens), str(turn.usage.output_tokens), price]
-
-
-def _price(is_real_model: bool) -> str:
-    if is_real_model:
-        return "Computed from the list price of the model."
-    return (
-        "Nothing was paid: a script on this machine answered in the model's place, over real HTTP. The sum is what the "
-        "named model would cost at its list price for these token counts, which the script makes up."
-    )
 
 
 def _timeline(terminal: Terminal, story: Story) -> None:

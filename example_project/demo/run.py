@@ -27,6 +27,11 @@ _SCRIPT = "example_project.script:help_desk"
 _LISTENING = re.compile(r"listening on (\S+)\n")
 _SERVER_SECONDS = 30.0
 _OK, _FAILED, _STOPPED = 0, 1, 130
+_INTRODUCTION = """A customer of a small shop writes to its help desk. An agent looks the order up, refunds it,
+leaves a note for the staff and answers. In the middle of that its worker process is killed;
+another one finishes the work, and the money goes back once.
+Everything but the model is real, and everything that is started here is stopped at the end.
+"""
 _NEXT = """What next:
 - make demo                                      at a terminal: then you can write tickets yourself
 - make demo ARGS='--once --ticket "Where is order 1002?"'
@@ -53,6 +58,7 @@ class Demo:
     def run(self) -> int:
         """Play, stop everything, look what is left, and say whether all went well; the exit code."""
         self._terminal.title("turnkit_django: an agent that survives kill -9")
+        self._terminal.print(_INTRODUCTION)
         with self._signals.caught(), footprint() as run:
             code = self._guarded(run)
             left = [*run.leftovers(), *self._place.leftovers]
@@ -91,7 +97,7 @@ class Demo:
         customers, orders = seed()
         say(f"migrated and seeded: {customers} customers with {orders} orders")
         self._point_to_model(processes, server)
-        text = self._ticket or story.TICKET
+        text = self._ticket or story.complaint()
         self._terminal.quote("The ticket of Ada Lovelace", text)
         run.look()
         told = story.tell(self._terminal, processes, text)
@@ -148,12 +154,10 @@ class Demo:
 
     def _verdict(self, code: int, left: list[str], *, seen: int) -> int:
         nothing = f"{seen} processes ran; all are gone, and so are the folders and files they made"
-        cleaned = Check("Nothing was left behind", not left, ", ".join(left) or nothing)
+        cleaned = Check("Nothing was left behind", ", ".join(left) or nothing, holds=not left)
         if code != _OK:
-            style = "quiet" if cleaned.holds else "bad"
-            self._terminal.print(
-                f"{cleaned.claim}: {'yes' if cleaned.holds else 'NO'}: {cleaned.evidence}", style=style
-            )
+            said = cleaned.claim if cleaned.holds else "LEFT BEHIND"
+            self._terminal.print(f"{said}: {cleaned.evidence}", style="quiet" if cleaned.holds else "bad")
             return code
         checks = [*self._checks, cleaned]
         self._terminal.table("Checked", ["", "claim", "evidence"], [check.row() for check in checks])

@@ -43,7 +43,8 @@ def servers(run: Footprint, place: Place) -> Iterator[None]:
         try:
             started = stack.enter_context(embedded_servers())
         except RuntimeError as error:
-            raise DemoError(str(error)) from None
+            advice = "with DATABASE_URL and REDIS_URL set, your own PostgreSQL and Redis are used instead"
+            raise DemoError(f"the embedded servers did not start; {advice}", log=str(error)) from None
         database_url, redis_url = started.database_url, started.redis_url
         if given_database:
             database_url = stack.enter_context(_own_database(given_database, run.name, place))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, field
 
+from django.conf import settings
+
 from example_project.demo.outcome import DemoError
 from example_project.demo.processes import CRASH_VARIABLE, Process, Processes
 from example_project.demo.terminal import Terminal
 from example_project.demo.watching import Watcher, now, pid_of
-from example_project.helpdesk.models import Customer, Refund, Ticket
+from example_project.helpdesk.models import Customer, Order, Refund, Ticket
 from example_project.helpdesk.seed import ADA
 from example_project.helpdesk.tickets import open_ticket
 from turnkit_django.models import ToolExecution
 
-TICKET = "Hello! The blue teapot of order 1001 arrived broken. I would like my money back, please."
+TICKET = "Hello! The {item} of order {number} arrived broken. I would like my money back, please."
 ORDERS = "Her orders are 1001 (49.90 EUR), 1002 (36.00 EUR) and 1003 (24.50 EUR)."
 
 # The second tool that returns is `refund`, after `lookup_order`.
@@ -29,6 +31,7 @@ class Story:
 
     Attributes:
         watcher: What was seen of the turn.
+        refunds_before: The rows of Refund that were there already.
         killed: The worker that was killed, or None if the turn ended before it could be.
         killed_in: The tool whose result was never stored by that worker.
         kill_code: What the operating system says of its end: -9 is SIGKILL.
@@ -36,6 +39,7 @@ class Story:
 
     ticket: Ticket
     watcher: Watcher
+    refunds_before: frozenset[int]
     workers: list[Process] = field(default_factory=list)
     killed: Process | None = None
     killed_in: ToolExecution | None = None
@@ -49,15 +53,19 @@ def tell(terminal: Terminal, processes: Processes, text: str) -> Story:
         DemoError: Something did not come to pass.
     """
     first = _worker(processes, "first worker", environment={CRASH_VARIABLE: _CRASH_AT})
-    processes.manage("reconcile loop", "turnkit_reconcile", "--loop", "1")
+    reconcile = processes.manage("reconcile loop", "turnkit_reconcile", "--loop", "1")
     terminal.say(f"started the first worker: `manage.py rqworker turnkit`, process {first.pid}")
     terminal.say(
-        "On purpose: this worker was told to stop dead as soon as its second tool has done its work, before it can store "
-        f"the tool's result ({CRASH_VARIABLE}={_CRASH_AT}). Then it will be killed.",
+        f"started `manage.py turnkit_reconcile --loop 1`, which looks for dead workers, process {reconcile.pid}"
+    )
+    terminal.say(
+        f"On purpose: the first worker was told ({CRASH_VARIABLE}={_CRASH_AT}) to stop dead as soon as its second tool "
+        "has done its work, before it can store the tool's result. Then it will be killed.",
         style="loud",
     )
+    before = frozenset(Refund.objects.values_list("pk", flat=True))
     ticket, turn = open_ticket(Customer.objects.get(email=ADA), text)
-    story = Story(ticket, Watcher(turn, terminal.say), [first])
+    story = Story(ticket, Watcher(turn, terminal.say), before, [first])
     story.watcher.note(turn.submitted_at, "help desk", f"submits {turn.pk}, in the transaction that stores the ticket")
     processes.wait_until(
         "the worker stops or the turn ends",
@@ -67,16 +75,31 @@ def tell(terminal: Terminal, processes: Processes, text: str) -> Story:
     story.watcher.look()
     if not story.watcher.turn.is_terminal:
         story.workers.append(_worker(processes, "second worker"))
-        _kill(terminal, story, first)
-        terminal.say(f"a second worker is there: process {story.workers[-1].pid}; the claim lives 3 s without renewal")
+        _kill(story, first)
+        terminal.say(
+            f"started the second worker, process {story.workers[-1].pid}; nobody renews the claim of the dead one: "
+            f"it ends in {settings.TURNKIT['LEASE_SECONDS']} seconds at the latest"
+        )
     _wait_for_the_end(processes, story.watcher)
     return story
 
 
+def complaint() -> str:
+    """The usual ticket, about an order that nothing was refunded of yet."""
+    order = Order.objects.filter(customer__email=ADA, refunds=None).order_by("number").first()
+    if order is None:  # only in a database of which earlier demos have left their rows
+        last = Order.objects.filter(customer__email=ADA).latest("number")
+        number = Order.objects.latest("number").number + 1
+        order = Order.objects.create(number=number, customer=last.customer, item=last.item, total=last.total)
+    return TICKET.format(item=order.item, number=order.number)
+
+
 def answer(terminal: Terminal, processes: Processes, story: Story, text: str) -> None:
-    """Let the living worker answer one more ticket."""
-    if not any(not worker.is_expected_to_end for worker in story.workers):
-        raise DemoError("no worker is left")
+    """Let a worker answer one more ticket."""
+    if story.killed is None and len(story.workers) == 1:
+        # Nothing stopped the first worker so far: the next tool would.
+        story.workers[0].kill()
+        story.workers.append(_worker(processes, "second worker"))
     _, turn = open_ticket(story.ticket.customer, text)
     watcher = Watcher(turn, terminal.say)
     _wait_for_the_end(processes, watcher)
@@ -87,7 +110,7 @@ def _worker(processes: Processes, name: str, *, environment: dict[str, str] | No
     return processes.manage(name, "rqworker", "turnkit", environment=environment)
 
 
-def _kill(terminal: Terminal, story: Story, worker: Process) -> None:
+def _kill(story: Story, worker: Process) -> None:
     """End the process that the claim names, when its tool has taken effect and nobody knows yet."""
     turn = story.watcher.turn
     named = turn.claimed_by or ""
@@ -95,15 +118,15 @@ def _kill(terminal: Terminal, story: Story, worker: Process) -> None:
         raise DemoError(f"{turn.pk} is claimed by {named!r}, which is not the first worker (process {worker.pid})")
     story.killed, story.killed_in = worker, story.watcher.running_tool()
     if story.killed_in is not None:
-        terminal.say(_worst_moment(story.killed_in))
+        story.watcher.note(now(), story.watcher.worker, _worst_moment(story.killed_in))
     story.kill_code = worker.kill()
     story.watcher.note(now(), "demo", f"kills process {worker.pid}, which the claim names, with SIGKILL")
 
 
 def _worst_moment(execution: ToolExecution) -> str:
     rows = Refund.objects.filter(idempotency_key__endswith=execution.pk).count()
-    did = f"the money is on its way ({rows} row in Refund)" if rows else "it has done its work"
-    return f"the worst moment: the tool {execution.tool_name} has returned, {did}, but its result is not stored"
+    did = f"the money is sent ({rows} row in Refund)" if rows else "its work is done"
+    return f"stops dead at the worst moment: {execution.tool_name} has returned, {did}, and its result is not stored"
 
 
 def _wait_for_the_end(processes: Processes, watcher: Watcher) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 
@@ -47,11 +48,11 @@ class Terminal:
 
     def say(self, text: str, *, style: str = "what") -> None:
         """A line of the story, with the seconds since the beginning."""
-        line = Table.grid(padding=(0, 1))
-        line.add_column(width=7, justify="right", style="dim")
-        line.add_column(overflow="fold")
-        line.add_row(f"{time.monotonic() - self._began:.1f} s", Text(text, style=_STYLES[style]))
-        self._console.print(line)
+        seconds = f"{time.monotonic() - self._began:6.1f} s  "
+        lines = textwrap.wrap(text, max(20, self._console.width - len(seconds)), break_on_hyphens=False) or [""]
+        for number, line in enumerate(lines):
+            prefix = seconds if number == 0 else " " * len(seconds)
+            self._console.print(Text.assemble((prefix, "dim"), (line, _STYLES[style])))
 
     def print(self, text: str, *, style: str = "what") -> None:
         self._console.print(Text(text, style=_STYLES[style]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -41,17 +41,18 @@ class Watcher:
     _attempts: int = 0
     _claimed_at: datetime | None = None
     _sequence: int = 0
-    _tools: dict[str, tuple[str, datetime | None]] = field(default_factory=dict)
+    _starts: dict[str, datetime | None] = field(default_factory=dict)
 
     def look(self) -> Watcher:
         """Read the rows and tell what is new; itself."""
         self.turn = Turn.objects.get(pk=self.turn.pk)
-        self._see_recovery()
-        self._see_claim()
-        for execution in self.turn.tool_executions.order_by("ordinal"):
-            self._see_tool(execution)
+        seen = [*self._recovery(), *self._claim()]
         for message in self.turn.messages.filter(sequence__gt=self._sequence).order_by("sequence"):
-            self._see_message(message)
+            seen += self._message(message)
+        for execution in self.turn.tool_executions.order_by("ordinal"):
+            seen += self._start_of(execution)
+        for event in sorted(seen, key=lambda event: event.at):
+            self.note(event.at, event.who, event.what)
         return self
 
     def note(self, at: datetime | None, who: str, what: str) -> None:
@@ -65,33 +66,30 @@ class Watcher:
     def running_tool(self) -> ToolExecution | None:
         return self.turn.tool_executions.filter(status=ToolExecution.Status.RUNNING).first()
 
-    def _see_recovery(self) -> None:
+    def _recovery(self) -> Iterator[Event]:
         if self.turn.attempts > self._attempts:
             self._attempts = self.turn.attempts
-            self.note(None, "reconcile", "saw that the claim was not renewed any more and freed the turn")
+            yield Event(now(), "reconcile", "finds that the claim has ended without a renewal, and frees the turn")
 
-    def _see_claim(self) -> None:
-        if self.turn.claimed_by and self.turn.claimed_at != self._claimed_at:
+    def _claim(self) -> Iterator[Event]:
+        if self.turn.claimed_by and self.turn.claimed_at and self.turn.claimed_at != self._claimed_at:
             self._claimed_at = self.turn.claimed_at
             self.claims.append(pid_of(self.turn.claimed_by))
-            self.note(self.turn.claimed_at, self.worker, "claims the turn")
+            yield Event(self.turn.claimed_at, self.worker, "claims the turn")
 
-    def _see_tool(self, execution: ToolExecution) -> None:
-        state = (execution.status, execution.started_at)
-        if self._tools.get(execution.pk) == state:
-            return
-        is_new_start = execution.started_at and execution.started_at != self._tools.get(execution.pk, ("", None))[1]
-        self._tools[execution.pk] = state
-        if is_new_start:
-            recovery = recovery_of(execution)
-            self.note(execution.started_at, self.worker, f"calls the tool {execution.tool_name} ({recovery})")
+    def _start_of(self, execution: ToolExecution) -> Iterator[Event]:
+        before, self._starts[execution.pk] = self._starts.get(execution.pk), execution.started_at
+        if execution.started_at and execution.started_at != before:
+            again = " again, with the same key" if before else ""
+            what = f"calls {execution.tool_name} ({recovery_of(execution)}){again}"
+            yield Event(execution.started_at, self.worker, what)
 
-    def _see_message(self, message: Message) -> None:
+    def _message(self, message: Message) -> Iterator[Event]:
         self._sequence = message.sequence
+        who = {"user": "customer", "assistant": "model"}.get(message.role, self.worker)
         for part in message.content:
             if what := _part(message.role, part):
-                who = "customer" if message.role == "user" else "model" if message.role == "assistant" else self.worker
-                self.note(message.created_at, who, what)
+                yield Event(message.created_at, who, what)
 
 
 def _part(role: str, part: dict[str, Any]) -> str:
@@ -101,7 +99,7 @@ def _part(role: str, part: dict[str, Any]) -> str:
         case "tool_call":
             return f"asks for {part['name']} {short(part['arguments'])}"
         case "tool_result":
-            return f"stores the tool's {'error' if part['error'] else 'result'}: {short(part['text'])}"
+            return f"stores the {'error' if part['error'] else 'result'}: {short(part['text'])}"
     return ""
 
 

@@ -65,10 +65,14 @@ def snapshot(**changes: object) -> Snapshot:
         ),
         pytest.param(snapshot(broken_replies=2), CallModel(), id="two broken replies are asked again"),
         pytest.param(snapshot(broken_replies=3), BROKEN, id="three are enough"),
-        pytest.param(snapshot(broken_replies=4, max_broken_replies=1), Fail("UnfinishedAnswer", "cut, 4 times in a row")),
+        pytest.param(
+            snapshot(broken_replies=4, max_broken_replies=1), Fail("UnfinishedAnswer", "cut, 4 times in a row")
+        ),
         pytest.param(snapshot(broken_replies=3, is_reserved=False), BROKEN, id="broken replies go before the limit"),
         pytest.param(
-            snapshot(broken_replies=3, phase=Phase.TOOLS, calls=[OPEN]), BROKEN, id="and before the calls of a cut reply"
+            snapshot(broken_replies=3, phase=Phase.TOOLS, calls=[OPEN]),
+            BROKEN,
+            id="and before the calls of a cut reply",
         ),
         pytest.param(snapshot(is_overdue=True), LATE, id="the deadline goes before the model"),
         pytest.param(snapshot(is_overdue=True, broken_replies=3), LATE, id="before broken replies"),

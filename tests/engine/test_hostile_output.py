@@ -1,14 +1,13 @@
 """What models send that they should not: one table, run through a scripted client and over real HTTP."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
-from turnkit_django import Agent, ToolContext, register, tool
+from turnkit_django import Agent, register, tool
 from turnkit_django.agents import registry
 from turnkit_django.models import Conversation, Turn
 from turnkit_django.testing import assert_clean, call, model_server, raw, text
@@ -48,10 +47,10 @@ def cat(path: str) -> object:
 
 
 @pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+def probe(monkeypatch: pytest.MonkeyPatch) -> Agent:
     monkeypatch.setattr(registry, "_agents", dict(registry._agents))
     runs.clear()
-    yield register(
+    return register(
         Agent(
             name="probe",
             model="openai/gpt-5-mini",
@@ -191,7 +190,9 @@ CASES = [
         Case(
             f"B11 calls count whatever the finish reason says ({finish})",
             [
-                proposal(*[(f"c{n}", "ping", json.dumps({"n": n})) for n in (1, 2, 3)], finish=finish, content="I will."),
+                proposal(
+                    *[(f"c{n}", "ping", json.dumps({"n": n})) for n in (1, 2, 3)], finish=finish, content="I will."
+                ),
                 FINE,
             ],
             requests=2,
@@ -244,7 +245,9 @@ CASES = [
     Case(
         "B16 empty, missing and equal ids",
         [
-            proposal(("", "ping", '{"n":1}'), ("", "ping", '{"n":2}'), ("x", "ping", '{"n":3}'), ("x", "ping", '{"n":4}')),
+            proposal(
+                ("", "ping", '{"n":1}'), ("", "ping", '{"n":2}'), ("x", "ping", '{"n":3}'), ("x", "ping", '{"n":4}')
+            ),
             FINE,
         ],
         requests=2,
@@ -284,7 +287,9 @@ CASES = [
     Case(
         "B52 NUL and lone surrogates in text, arguments, results and errors",
         [
-            proposal(("c\x00", "cat", '{"path": "a\\u0000\\ud800b"}'), ("d", "cat", '{"path": "fail"}'), content="x\x00y"),
+            proposal(
+                ("c\x00", "cat", '{"path": "a\\u0000\\ud800b"}'), ("d", "cat", '{"path": "fail"}'), content="x\x00y"
+            ),
             text("fi\x00ne"),
         ],
         requests=2,
@@ -295,14 +300,12 @@ CASES = [
     ),
 ]
 
-by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
-
-def check(case: Case, turn: Turn, bodies: list[dict[str, Any]]) -> None:
+def check(case: Case, turn: Turn, *, requests: int) -> None:
     """The turn, its calls, its ledger and what the model was told are as the case says."""
     executions = list(turn.tool_executions.order_by("ordinal"))
     error = turn.error or {"type": "", "message": ""}
-    assert (turn.status, turn.output_text, error["type"], len(bodies), runs) == (
+    assert (turn.status, turn.output_text, error["type"], requests, runs) == (
         "failed" if case.error else "completed",
         "" if case.error else case.output,
         case.error,
@@ -314,38 +317,30 @@ def check(case: Case, turn: Turn, bodies: list[dict[str, Any]]) -> None:
     assert outcomes == case.calls, [row.error for row in executions]
     used_tokens = turn.usage.input_tokens, turn.usage.output_tokens + turn.usage.thinking_tokens
     assert used_tokens == (case.tokens or (100 * case.requests, 20 * case.requests))
-    results = [message for message in turn.messages.filter(role="tool").order_by("tool_execution__ordinal")]
+    results = turn.messages.filter(role="tool").order_by("tool_execution__ordinal")
     assert len(results) == len(case.told)
     for message, told in zip(results, case.told, strict=True):
-        assert told in message.content[0]["text"].encode().decode("unicode_escape") or told in message.content[0]["text"]
+        assert told in message.content[0]["text"]
 
 
-def follow_up(conversation: Conversation, answer: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The messages of the request that one more user message makes."""
+def follow_up(conversation: Conversation) -> None:
     turn = conversation.ask("And now?")
     assert (turn.status, turn.output_text) == ("completed", "done"), turn.error
-    return answer()
 
 
-@by_name
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.django_db
 def test_hostile_output(case: Case, probe: Agent, turnkit_model: Callable[[Any], ScriptedModel]):
     model = turnkit_model(case.script)
     conversation = probe.conversation()
-    turn = conversation.ask("please")
-    check(case, turn, [vars_of(request) for request in model.requests])
-    last = follow_up(conversation, lambda: list(model.requests[-1].messages))
-    told = [message["content"] for message in last if message["role"] == "tool"]
-    assert len(told) == len(case.calls)
-    assert (model.violations, model.overrun) == ([], 1)
+    check(case, conversation.ask("please"), requests=len(model.requests))
+    follow_up(conversation)
+    results = [message for message in model.requests[-1].messages if message["role"] == "tool"]
+    assert (len(results), model.violations, model.overrun) == (len(case.calls), [], 1)
     assert_clean(model=model)
 
 
-def vars_of(request: Any) -> dict[str, Any]:
-    return {"messages": list(request.messages)}
-
-
-OVER_HTTP = ("B01", "B02", "B04 empty", "B10", "B11", "B13", "B14", "B16", "B17", "B22", "B23", "B52", "length with text")
+OVER_HTTP = ("B01", "B02", "B04 empty", "B1", "B2", "B52", "length with text")
 
 
 @pytest.mark.parametrize(
@@ -357,86 +352,7 @@ def test_hostile_output_over_http(case: Case, probe: Agent, monkeypatch: pytest.
     with model_server(case.script) as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.base_url)
         conversation = probe.conversation()
-        turn = conversation.ask("please")
-        check(case, turn, list(server.requests))
-        follow_up(conversation, lambda: server.requests[-1]["messages"])
+        check(case, conversation.ask("please"), requests=len(server.requests))
+        follow_up(conversation)
     assert (server.violations, server.overrun) == ([], 1)
     assert_clean(model=server)
-
-
-# More than one turn, or more than one look
-
-
-@pytest.mark.django_db
-def test_the_raw_text_of_broken_arguments_stays_readable(probe: Agent, turnkit_model):
-    turnkit_model([call("ping", '{"n": 1'), FINE])
-    execution = probe.conversation().ask("please").tool_executions.get()
-    assert (execution.arguments_text, execution.arguments) == ('{"n": 1', None)
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("received", ["", "call_0", LONG[0]])
-def test_ids_that_repeat_in_every_turn_do_not_block_the_conversation(probe: Agent, turnkit_model, received: str):
-    model = turnkit_model([step for _ in range(4) for step in (call("ping", {}, id=received), FINE)])
-    conversation = probe.conversation()
-    assert [conversation.ask("again").status for _ in range(4)] == ["completed"] * 4
-    assert len(runs) == 4
-    assert_clean(model=model)
-
-
-def sent_ids(messages: Any) -> list[str]:
-    return [each["id"] for message in messages for each in message.get("tool_calls", [])]
-
-
-@pytest.mark.django_db
-@override_settings(TURNKIT={"REQUEST_FORMS": {"openai/*": {"call_id_length": 9}}})
-def test_made_ids_are_the_same_in_every_request_and_obey_the_models_limit(probe: Agent, turnkit_model):
-    model = turnkit_model([*[call("ping", {}, id=each) for each in (LONG[0], "", "y" * 5000)], FINE, FINE])
-    conversation = probe.conversation()
-    conversation.ask("one")
-    conversation.ask("two")
-    sent = [sent_ids(request.messages) for request in model.requests]
-    assert all(len(each) == 9 for each in sent[-1])
-    assert sent == [sent[-1][: len(each)] for each in sent]
-    assert [len(each) for each in sent] == [0, 1, 2, 3, 3]
-    assert_clean(model=model)
-
-
-@pytest.mark.django_db
-def test_a_refused_half_answer_is_kept_and_marked_but_not_published(probe: Agent, turnkit_model):
-    model = turnkit_model([spoken("Here is how", finish="content_filter")])
-    turn = probe.conversation().ask("please")
-    message = turn.messages.get(role="assistant")
-    assert (message.text, message.metadata, turn.output_text) == (
-        "Here is how",
-        {"finish_reason": "content_filter"},
-        "",
-    )
-    assert_clean(model=model)
-
-
-@pytest.mark.django_db
-def test_the_end_of_a_cut_answer_is_marked_and_the_model_is_told(probe: Agent, turnkit_model):
-    model = turnkit_model([spoken("half a sen", finish="length"), FINE])
-    turn = probe.conversation().ask("please")
-    assert turn.messages.get(sequence=2).metadata == {"finish_reason": "length"}
-    assert "cut off" in (model.requests[1].messages[-1]["content"] or "")
-    assert_clean(model=model)
-
-
-@pytest.mark.django_db
-def test_a_tool_may_not_hide_behind_a_context_argument(probe: Agent, turnkit_model, monkeypatch):
-    seen: list[object] = []
-
-    @tool
-    def look(*, context: ToolContext) -> str:
-        """Look."""
-        seen.append(context.idempotency_key)
-        return "seen"
-
-    agent = register(Agent(name="looker", model="openai/gpt-5-mini", tools=[look]))
-    model = turnkit_model([call("look", {"context": {"principal": "root"}}), call("look"), FINE])
-    turn = agent.conversation().ask("please")
-    assert [row.status for row in turn.tool_executions.order_by("ordinal")] == ["failed", "completed"]
-    assert seen == [f"turnkit:tool:{turn.tool_executions.get(status='completed').pk}"]
-    assert_clean(model=model)

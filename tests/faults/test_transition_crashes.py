@@ -22,7 +22,7 @@ def configure(settings: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
     def change(values: dict[str, Any]) -> None:
         settings.TURNKIT = values
 
-    yield change
+    return change
 
 
 def test_each_transition_has_a_scenario_and_each_scenario_a_transition():

@@ -17,9 +17,7 @@ from turnkit_django.store.transitions import AttemptEnd, Next, Reply, Settlement
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-REPLY = Reply(
-    parts=[{"type": "text", "text": "late"}], provider="x", usage=Usage(), cost=Decimal(0), metadata={}
-)
+REPLY = Reply(parts=[{"type": "text", "text": "late"}], provider="x", usage=Usage(), cost=Decimal(0), metadata={})
 MODEL = Next(Phase.MODEL)
 
 
@@ -87,9 +85,7 @@ def cancelled(claim: Claim) -> None:
 
 @pytest.mark.parametrize("meanwhile", [recovered, taken_over, taken_over_and_cancelled, taken_over_twice, cancelled])
 @pytest.mark.parametrize("write", WORKERS_MOVES)
-def test_a_ghost_is_told_and_changes_nothing(
-    write: Callable[[Claim], object], meanwhile: Callable[[Claim], None]
-):
+def test_a_ghost_is_told_and_changes_nothing(write: Callable[[Claim], object], meanwhile: Callable[[Claim], None]):
     helper.conversation().submit("please")
     ghost = claimed()
     meanwhile(ghost)
@@ -111,7 +107,7 @@ def test_a_write_under_an_older_revision_of_the_same_claim_is_recognised_as_stor
     store_reply(first)
 
     assert first.after_write() == store_reply(first)
-    assert 2 == Message.objects.count()
+    assert Message.objects.count() == 2
 
 
 def test_a_turn_that_is_gone_is_lost():
@@ -131,4 +127,4 @@ def test_a_claim_of_a_free_turn_returns_the_token_that_is_stored():
     claim = claimed()
 
     assert [(claim.token, claim.revision)] == list(Turn.objects.values_list("claim_token", "revision"))
-    assert [] == transitions.claim(runner.holder())
+    assert transitions.claim(runner.holder()) == []

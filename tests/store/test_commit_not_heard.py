@@ -56,9 +56,7 @@ def test_a_connection_that_dies_in_the_commit_changes_nothing_of_the_end(
 ):
     world = scenario.world(turnkit_model, configure)
     statement = STATEMENTS.get(scenario.transition)
-    failpoints.arm(
-        at_commit_of(scenario.transition, is_statement=bool(statement), do=lambda: wire.cut_next(*deaths))
-    )
+    failpoints.arm(at_commit_of(scenario.transition, is_statement=bool(statement), do=lambda: wire.cut_next(*deaths)))
 
     scenario.act(world)
     drain(max_seconds=10)
@@ -66,7 +64,7 @@ def test_a_connection_that_dies_in_the_commit_changes_nothing_of_the_end(
     assert len(deaths) == len(wire.cuts)
     assert "UPDATE turnkit_turn" in wire.cuts[0] if statement else wire.cuts[0] == "COMMIT"
     assert scenario.whole == Ending.found(world.model), list(Turn.objects.values("status", "error"))
-    assert [] == [record.message for record in caplog.records if getattr(record, "event", "") == "claim.lost"]
+    assert [record.message for record in caplog.records if getattr(record, "event", "") == "claim.lost"] == []
     dead_workers = 1 if scenario.transition in {"recover", "release"} else 0
     assert [dead_workers] * len(scenario.whole.turns) == list(Turn.objects.values_list("attempts", flat=True))
     assert_clean(model=world.model)
@@ -85,9 +83,9 @@ def test_a_submission_takes_one_place_of_the_lane_and_the_next_one_the_next(
     conversation.submit("one")
     conversation.submit("two")
 
-    assert [1, 2] == sorted(places())
-    assert [3] == list(Conversation.objects.values_list("next_lane_position", flat=True))
-    assert 2 == drain()
+    assert sorted(places()) == [1, 2]
+    assert list(Conversation.objects.values_list("next_lane_position", flat=True)) == [3]
+    assert drain() == 2
     assert {"completed"} == {turn.status for turn in Turn.objects.all()}
-    assert [] == list(Message.objects.values("conversation", "sequence").annotate(n=Count("pk")).filter(n__gt=1))
+    assert list(Message.objects.values("conversation", "sequence").annotate(n=Count("pk")).filter(n__gt=1)) == []
     assert_clean(model=model)

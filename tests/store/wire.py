@@ -22,7 +22,13 @@ Cut = Literal["unheard", "unsent"]
 """Where the connection dies: behind the server's work, so that only its answer is lost; or before the server hears."""
 
 _PORT = 5432
+_SETUP = "SELECT set_config("
 _CANCEL = 80877102  # the protocol number of a cancel request, which nobody answers
+
+
+def is_setup(sql: str) -> bool:
+    """What a connection costs, not the work: Django sets its time zone, a pool checks it with an empty message."""
+    return not sql or sql.startswith(_SETUP)
 
 
 @dataclass
@@ -43,14 +49,19 @@ class Wire:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def cut_next(self, *how: Cut) -> None:
-        """Let the connection die with the next message of any thread that says something, and with those behind it."""
+        """Let the connection die with the next message of any thread that is work, and with those behind it."""
         with self._lock:
             self._next_cuts = list(how)
+
+    @property
+    def left(self) -> int:
+        """Cuts that are still to come."""
+        return len(self._next_cuts)
 
     def _noted(self, number: int, sql: str) -> Cut | None:
         with self._lock:
             self.sent.append(Message(number, sql))
-            if not self._next_cuts or not sql:  # a pool checks its connections with an empty message
+            if not self._next_cuts or is_setup(sql):
                 return None
             self.cuts.append(sql)
             return self._next_cuts.pop(0)

@@ -25,7 +25,7 @@ class HttpClient:
     def complete(self, request: ModelRequest) -> ModelReply:
         asking = {**request.metadata, "pid": str(os.getpid())}
         body = {**request_body(request, provider="openai"), "metadata": asking}
-        message = urllib.request.Request(  # noqa: S310
+        message = urllib.request.Request(
             f"{os.environ['OPENAI_API_BASE']}/chat/completions",
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},

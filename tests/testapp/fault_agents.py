@@ -50,6 +50,17 @@ def charge_unknown(n: int = 0, gate: str = "", *, context: ToolContext) -> dict[
     return _charge("charge_unknown", context.idempotency_key, n, gate)
 
 
+@tool
+def charge_and_listen(path: str, *, context: ToolContext) -> dict[str, object]:
+    """Charge, then wait for a file to appear, with a connection to the database left open."""
+    leave_note("ran", key=context.idempotency_key)
+    end = time.monotonic() + 50
+    while not os.path.exists(path):
+        assert time.monotonic() < end, f"nobody made {path}"
+        threading.Event().wait(0.02)
+    return {"charged": 1}
+
+
 @tool(recovery="replay_safe")
 def boom(*, context: ToolContext) -> None:
     """Kill the process, as running out of memory would."""
@@ -68,6 +79,6 @@ fragile = register(
         name="fragile",
         model="openai/gpt-5-mini",
         instructions="Charge.",
-        tools=[charge_safe, charge_unknown, boom, leak],
+        tools=[charge_safe, charge_unknown, charge_and_listen, boom, leak],
     )
 )

@@ -231,6 +231,15 @@ def _tool_parts(tool: Tool) -> dict[str, object]:
     }
 
 
+def check_thinking(agent: str, value: object) -> Mapping[str, Json] | None:
+    """The `thinking` of an agent or of one of its turns.
+
+    Raises:
+        ConfigError: Names the agent, what was expected and what came.
+    """
+    return _Check(agent).thinking(value)
+
+
 class _Check:
     """Checks the options of one agent; every message names it."""
 

@@ -89,10 +89,11 @@ def _start_thread() -> None:
 
 
 def _renew_for_ever() -> None:
+    is_behind = False
     while True:
-        _never.wait(conf.get().LEASE_SECONDS / 3)
+        _never.wait(0 if is_behind else conf.get().LEASE_SECONDS / 3)
         try:
-            renew_all()
+            is_behind = not renew_all()
         except Exception:
             # A broken connection is no reason to stop: `Held.require` bounds what may happen meanwhile.
             logger.exception("leases not renewed; trying again", extra={"event": "lease.not_renewed"})
@@ -100,11 +101,15 @@ def _renew_for_ever() -> None:
             connections.release()
 
 
-def renew_all() -> None:
-    """Renew every lease of this process; rows that somebody locks are asked for again at once."""
+def renew_all() -> bool:
+    """Renew every lease of this process; rows that somebody locks are asked for again at once.
+
+    Whether all were renewed or lost. It gives up after a third of a lease: the others are due again by then.
+    """
     with _lock:
         waiting = list(_held.values())
     patience = threading.Event()
+    end = time.monotonic() + min((held.lease_seconds for held in waiting), default=0) / 3
     while waiting:
         began = time.monotonic()
         claims = [held.claim for held in waiting]
@@ -114,7 +119,10 @@ def renew_all() -> None:
                 held.renewed_at = max(held.renewed_at, began)
         waiting = [held for held in waiting if held.claim.turn_id not in renewed and not _note_loss(held)]
         if waiting:
+            if time.monotonic() > end:
+                return False
             patience.wait(_SKIPPED_SECONDS)
+    return True
 
 
 def _note_loss(held: Held) -> bool:

@@ -59,6 +59,7 @@ def _default_client(path: str) -> ModelClient:
 
 def preview(turn: Turn) -> ModelRequest:
     """The request that a turn would send now; writes nothing, calls nothing."""
+    turn = reads.turn(turn.pk)
     return request_for(turn, get_agent(turn.agent_name))
 
 
@@ -134,7 +135,7 @@ def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdi
     lease_seconds = run.held.lease_seconds
     run.held.wrote(transitions.store_reply(run.held.claim, stored, calls=calls, then=then, lease_seconds=lease_seconds))
     run.is_sent = False
-    run.turn.broken_replies = broken
+    run.turn.broken_replies, run.turn.model_failures = broken, 0
     run.broken_reason, run.broken_limit = verdict.reason, limit
     run.calls += [_execution(run, call) for call in calls]
     run.moved_to(phase, reservation)
@@ -187,7 +188,7 @@ def _new_calls(run: Running, reply: ModelReply, *, refusal: str = "") -> list[Ne
         tool = run.agent.tool_named(call.name)
         will_run = not refusal and tool is not None and tool_calls.is_valid(tool, call.arguments)
         is_replay_safe = tool is not None and tool.recovery == "replay_safe"
-        starts = place == 0 and will_run and is_replay_safe
+        starts = place == 0 and will_run and is_replay_safe and not run.is_overdue
         made.append(
             NewCall(
                 id=new_tool_execution_id(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 from turnkit_django import conf
 from turnkit_django.core.backoff import recovery_delay
-from turnkit_django.engine.run import error
+from turnkit_django.engine.run import error, said
 from turnkit_django.store import connections, reads, transitions
 
 logger = logging.getLogger("turnkit")
@@ -80,6 +80,13 @@ def _handled(counts: Counts, turn_id: str, handle: Callable[[], object]) -> int:
     except Exception as problem:
         logger.exception("reconcile: %s could not be handled", turn_id, extra={"event": "reconcile.error"})
         counts.errors += 1
-        said = error(type(problem).__name__, str(problem))
-        transitions.set_aside(turn_id, error=said, seconds=_SET_ASIDE_SECONDS)
+        _set_aside(turn_id, problem)
         return 0
+
+
+def _set_aside(turn_id: str, problem: Exception) -> None:
+    try:
+        why = error(type(problem).__name__, said(problem))
+        transitions.set_aside(turn_id, error=why, seconds=_SET_ASIDE_SECONDS)
+    except Exception:
+        logger.exception("reconcile: %s could not be set aside", turn_id, extra={"event": "reconcile.error"})

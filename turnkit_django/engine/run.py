@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnkit_django import conf
 from turnkit_django.agents import Agent
-from turnkit_django.core.content import Json
+from turnkit_django.core.content import Json, clean_json, clean_text
 from turnkit_django.core.ids import new_token
 from turnkit_django.core.states import SETTLED, Phase
 from turnkit_django.engine.decide import CallView, Snapshot
@@ -59,6 +59,10 @@ class Running:
         return Phase(self.turn.phase)
 
     @property
+    def is_overdue(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    @property
     def attempt_end(self) -> AttemptEnd:
         """How the open model call ends if the turn ends now."""
         return AttemptEnd.LOST if self.is_sent else AttemptEnd.UNSENT
@@ -67,7 +71,7 @@ class Running:
         return Snapshot(
             phase=self.phase,
             is_reserved=self.turn.attempt_id is not None,
-            is_overdue=self.deadline is not None and time.monotonic() >= self.deadline,
+            is_overdue=self.is_overdue,
             max_iterations=self.turn.max_iterations,
             broken_replies=self.turn.broken_replies,
             max_broken_replies=self.broken_limit,
@@ -97,5 +101,13 @@ class Running:
 
 
 def error(error_type: str, message: str, **details: Json) -> dict[str, Json]:
-    """An error as rows keep it: cleaned of secrets."""
-    return {"type": error_type, "message": conf.clean(message), "details": details}
+    """An error as rows keep it: cleaned of secrets, and of what PostgreSQL cannot hold."""
+    return {"type": error_type, "message": clean_text(conf.clean(message)), "details": clean_json(details)}
+
+
+def said(problem: BaseException) -> str:
+    """The text of an exception, whatever its `__str__` does."""
+    try:
+        return str(problem)
+    except Exception as broken:
+        return f"(its text could not be made: {type(broken).__name__})"

@@ -11,11 +11,12 @@ from typing import assert_never
 from turnkit_django import conf
 from turnkit_django.agents import get_agent
 from turnkit_django.core.backoff import recovery_delay
+from turnkit_django.core.content import clean_text
 from turnkit_django.core.ids import new_token
 from turnkit_django.engine import heartbeat, model_call, tool_calls
 from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
 from turnkit_django.engine.heartbeat import Held
-from turnkit_django.engine.run import Running, error
+from turnkit_django.engine.run import Running, error, said
 from turnkit_django.errors import ConfigError, LostClaim
 from turnkit_django.failpoints import reach
 from turnkit_django.store import connections, transitions
@@ -107,7 +108,7 @@ def _one_step(run: Running) -> bool:
 def _publish_completion(run: Running) -> None:
     ending = next(call for call in reversed(run.calls) if call.status == "completed")
     tool = run.agent.tool_named(ending.tool_name)
-    text = tool.completion(ending.result) if tool else f"Completed by {ending.tool_name}."
+    text = clean_text(tool.completion(ending.result)) if tool else f"Completed by {ending.tool_name}."
     reach("before_publish")
     transitions.complete(run.held.claim, text=text, reply=None)
     reach("published")
@@ -129,12 +130,12 @@ def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: Excep
     told = {"event": "turn.fault", "turn_id": turn.pk}
     logger.error("turn %s: the worker failed", turn.pk, exc_info=problem, extra=told)
     attempts = turn.attempts + 1
-    said = error(type(problem).__name__, str(problem), attempts=attempts)
+    why = error(type(problem).__name__, said(problem), attempts=attempts)
     attempt = run.attempt_end if run else AttemptEnd.UNSENT
     if turn.is_background and attempts <= conf.get().MAX_RECOVERIES:
         # A definition is mended by a deploy, which takes longer than a worker's bad moment.
         patience = _DEPLOY_SECONDS if isinstance(problem, ConfigError) else 1.0
         seconds = patience * max(recovery_delay(attempts), 1.0)
-        transitions.release(held.claim, error=said, seconds=seconds, attempt=attempt, is_fault=True)
+        transitions.release(held.claim, error=why, seconds=seconds, attempt=attempt, is_fault=True)
     else:
-        transitions.fail(held.claim, error=said, attempt=attempt)
+        transitions.fail(held.claim, error=why, attempt=attempt)

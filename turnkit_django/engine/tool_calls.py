@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from turnkit_django import conf
 from turnkit_django.core.content import Json, as_text, clean_text
 from turnkit_django.core.states import Phase, ToolState
-from turnkit_django.engine.run import Running, error
+from turnkit_django.dispatch.base import get_dispatcher
+from turnkit_django.engine.run import Running, error, said
 from turnkit_django.errors import ToolError, ToolValidationError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution
@@ -108,22 +109,25 @@ def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Out
     """Any exception of the body, SystemExit too, is this call's failure and nobody else's."""
     try:
         return _Outcome(ToolState.COMPLETED, result=normalize_result(tool.invoke(arguments, context=context)))
-    except KeyboardInterrupt:
-        raise
     except ToolError as problem:
-        return _failure(type(problem).__name__, str(problem))
+        return _failure(type(problem).__name__, said(problem))
     except BaseException as problem:
+        if _is_order_to_stop(problem):
+            raise
         trace = conf.clean("".join(traceback.format_exception(problem)))
         logger.warning("tool %s failed: %s", tool.name, trace, extra={"event": "tool.failed", "tool": tool.name})
         return _failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
 
 
+def _is_order_to_stop(problem: BaseException) -> bool:
+    """Whether it came from a signal: what the body had done by then is not known, so the call has not failed."""
+    if isinstance(problem, SystemExit):
+        return get_dispatcher().is_stopping()
+    return isinstance(problem, KeyboardInterrupt)
+
+
 def _short(problem: BaseException) -> str:
-    try:
-        said = str(problem)
-    except Exception as broken:
-        said = f"(its text could not be made: {type(broken).__name__})"
-    return f"{type(problem).__name__}: {said}"
+    return f"{type(problem).__name__}: {said(problem)}"
 
 
 def _settle(
@@ -173,7 +177,8 @@ def _next(run: Running, execution: ToolExecution, *, ends_turn: bool) -> Next:
 def _may_start(run: Running, execution: ToolExecution) -> bool:
     tool = run.agent.tool_named(execution.tool_name)
     return (
-        execution.error is None
+        not run.is_overdue  # it would end as started, though its body was never called
+        and execution.error is None
         and tool is not None
         and tool.recovery == "replay_safe"
         and is_valid(tool, execution.arguments_text)

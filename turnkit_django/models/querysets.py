@@ -35,27 +35,38 @@ class TurnQuerySet(models.QuerySet["Turn"]):
     def submitted(self) -> TurnQuerySet:
         return self.filter(submitted_at__isnull=False)
 
+    def placed(self) -> TurnQuerySet:
+        """Unfinished turns with a place in their lane, which all have that were submitted or started.
+
+        The words are those of the index `turnkit_turn_open_in_lane`: a scan then passes over all that has ended.
+        """
+        return self.filter(status__in=OPEN, lane_position__isnull=False)
+
     def due(self) -> TurnQuerySet:
         """Submitted and pending, with nothing to wait for and no time in the future."""
-        return self.submitted().filter(
-            Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
-            status=TurnState.PENDING,
-            pending_dependencies=0,
+        return (
+            self.placed()
+            .submitted()
+            .filter(
+                Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
+                status=TurnState.PENDING,
+                pending_dependencies=0,
+            )
         )
 
     def busy(self) -> TurnQuerySet:
         """Whatever keeps a turn that was not submitted from running now: started turns and submitted work."""
-        return self.filter(
+        return self.placed().filter(
             Q(status__in=STARTED)
             | Q(status=TurnState.PENDING, started_at__isnull=False)
-            | Q(submitted_at__isnull=False),
-            status__in=OPEN,
+            | Q(submitted_at__isnull=False)
         )
 
     def heads(self) -> TurnQuerySet:
         """Due turns whose turn it is: nothing in their lane stands before them or is started."""
-        lane = self.model._default_manager.using(self.db).filter(conversation=OuterRef("conversation"))
-        before = lane.filter(status__in=OPEN, lane_position__lt=OuterRef("lane_position"))
+        turns = self.model._default_manager.using(self.db)
+        lane = turns.placed().filter(conversation=OuterRef("conversation"))
+        before = lane.filter(lane_position__lt=OuterRef("lane_position"))
         others = lane.exclude(pk=OuterRef("pk")).filter(
             Q(status__in=STARTED) | Q(status=TurnState.PENDING, started_at__isnull=False)
         )
@@ -71,4 +82,4 @@ class TurnQuerySet(models.QuerySet["Turn"]):
 
     def overdue(self) -> TurnQuerySet:
         """Unfinished, unclaimed and past the deadline."""
-        return self.filter(deadline_at__lt=StatementTime(), status__in=OPEN - {TurnState.RUNNING})
+        return self.placed().filter(deadline_at__lt=StatementTime()).exclude(status=TurnState.RUNNING)

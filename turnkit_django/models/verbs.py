@@ -60,7 +60,7 @@ class ConversationVerbs:
         """Run a turn in this process on what the conversation holds. Options and errors as in `ask`."""
         from turnkit_django import conversations
 
-        return conversations.ask(cast("Conversation", self), None, **options)
+        return conversations.run_here(cast("Conversation", self), **options)
 
     def submit(self, text: str, **options: Any) -> Turn:
         """Store a user message and a turn that a worker will run. Options as in `prepare`.

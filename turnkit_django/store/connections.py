@@ -65,6 +65,18 @@ def release() -> None:
         connection.close()
 
 
+def drop() -> None:
+    """Close this thread's lost connection, and those of its pool that were lost with it.
+
+    Without `CONN_HEALTH_CHECKS` a pool would hand out every dead connection before it makes a new one.
+    """
+    connection = current()
+    connection.close()
+    pool = getattr(connection, "pool", None)
+    if pool is not None:
+        pool.check()
+
+
 def is_lost(error: Exception) -> bool:
     """Whether the connection is gone, so that what it last did is not known."""
     if not isinstance(error, OperationalError | InterfaceError):

@@ -135,7 +135,7 @@ def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool]) -> _R | Non
             if attempt == _TRIES or not connections.is_repeatable(error):
                 raise
             if connections.is_lost(error):
-                connections.current().close()
+                connections.drop()
             connections.pause_before_repeat(attempt)
             attempt += 1
 

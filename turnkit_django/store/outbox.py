@@ -19,11 +19,11 @@ unsent_count = 0
 
 
 def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
-    """After the commit, tell a worker to look for work.
+    """After the commit, tell a worker to look for work, once for each turn.
 
     Args:
         turn_ids: The turns whose `wake_sent_at` was set for it.
-        on_failure: Called with them if it cannot be sent.
+        on_failure: Called with those whose wake-up could not be sent.
     """
     send = partial(_send, turn_ids, on_failure)
     transaction.on_commit(send, using=connections.alias(), robust=True)
@@ -31,13 +31,17 @@ def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
 
 def _send(turn_ids: tuple[str, ...], on_failure: Callable[[tuple[str, ...]], None]) -> None:
     global unsent_count
-    try:
-        get_dispatcher().send_wake()
-    except Exception as error:
-        unsent_count += 1
-        logger.warning(
-            "wake-up not sent; reconcile will find the work: %s",
-            conf.clean(f"{type(error).__name__}: {error}"),
-            extra={"event": "wake.unsent", "turn_ids": list(turn_ids), "unsent_count": unsent_count},
-        )
-        on_failure(turn_ids)
+    for place in range(len(turn_ids)):
+        try:
+            get_dispatcher().send_wake()
+        except Exception as error:
+            # Each try may take a second: the rest would fail alike.
+            unsent = turn_ids[place:]
+            unsent_count += len(unsent)
+            logger.warning(
+                "wake-up not sent; reconcile will find the work: %s",
+                conf.clean(f"{type(error).__name__}: {error}"),
+                extra={"event": "wake.unsent", "turn_ids": list(unsent), "unsent_count": unsent_count},
+            )
+            on_failure(unsent)
+            return

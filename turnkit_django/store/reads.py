@@ -10,7 +10,7 @@ from typing import cast
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
 
 from turnkit_django.core.content import Part
-from turnkit_django.core.states import OPEN, TurnState
+from turnkit_django.core.states import TurnState
 from turnkit_django.core.usage import Usage
 from turnkit_django.errors import LaneBusy
 from turnkit_django.models import Message, ToolExecution, Turn
@@ -157,10 +157,14 @@ def claimed_by(worker: str) -> list[tuple[str, str, int]]:
 
 def ready(*, limit: int) -> list[str]:
     """Waiting turns whose time has come and that miss nothing."""
-    rows = _turns().filter(
-        Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
-        status=TurnState.WAITING,
-        pending_dependencies=0,
+    rows = (
+        _turns()
+        .placed()
+        .filter(
+            Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
+            status=TurnState.WAITING,
+            pending_dependencies=0,
+        )
     )
     return list(rows.order_by(F("not_before").asc(nulls_first=True), "pk").values_list("pk", flat=True)[:limit])
 
@@ -179,7 +183,8 @@ def seconds_to_next() -> float | None:
     """Until the nearest time that an unfinished turn waits for (back-off, parking, lease); None without one."""
     nearest = (
         _turns()
-        .filter(Q(not_before__gt=StatementTime()) | Q(status=TurnState.RUNNING), status__in=OPEN)
+        .placed()
+        .filter(Q(not_before__gt=StatementTime()) | Q(status=TurnState.RUNNING))
         .exclude(submitted_at__isnull=True, status=TurnState.PENDING)
         .annotate(at=_next_time(), now=StatementTime())
         .order_by("at")

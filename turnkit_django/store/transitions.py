@@ -576,8 +576,7 @@ def wake_due(locks: Locks, *, limit: int) -> int:
     """PENDING → PENDING. Send the wake-ups that due heads of lanes lack; how many."""
     silent = Q(wake_sent_at__isnull=True) | Q(wake_sent_at__lt=StatementTime() - WAKE_LIFETIME)
     found = locks.idle_turns(_turns().heads().filter(silent), limit=limit)
-    for turn in found:
-        _wake(turn)
+    _wake(*found)
     return len(found)
 
 
@@ -705,9 +704,10 @@ def _wake_lane(conversation_id: str) -> None:
         _wake(turn)
 
 
-def _wake(turn: Turn) -> None:
-    _move(turn, turn.status, wake_sent_at=ClockTime())
-    outbox.wake(turn.pk, on_failure=unsent)
+def _wake(*turns: Turn) -> None:
+    for turn in turns:
+        _move(turn, turn.status, wake_sent_at=ClockTime())
+    outbox.wake(*(turn.pk for turn in turns), on_failure=unsent)
 
 
 def _message(role: Role, kind: Kind, parts: Sequence[Part], metadata: Mapping[str, Json]) -> Fields:

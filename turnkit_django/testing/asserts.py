@@ -142,6 +142,8 @@ def _next_message(conversation: Conversation) -> list[str]:
             raise _RolledBack
     except _RolledBack:
         return problems
+    except Exception as error:  # told with the other broken rules, which may be its cause
+        return [f"C6 {conversation.pk}: a next message fails: {type(error).__name__}: {error}"]
 
 
 def _try_next_message(conversation: Conversation) -> list[str]:

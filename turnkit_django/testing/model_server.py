@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, cast
 
 from turnkit_django.clients.chat import RequestForm, usage_of
@@ -215,14 +216,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("script", metavar="SCRIPT", help=_SCRIPT)
     parser.add_argument("--port", type=int, default=0, help="where to listen on loopback; 0 takes a free port")
     options = parser.parse_args(arguments)
-    stopped = threading.Event()
+    stopped: SimpleQueue[int] = SimpleQueue()  # an Event's lock is not reentrant, and a signal may come inside it
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda number, _: stopped.put(number))
     try:
         with model_server(load_script(options.script), port=options.port) as server:
             sys.stdout.write(f"listening on {server.base_url}\n")
             sys.stdout.flush()
-            stopped.wait()
+            stopped.get()
     except (ConfigError, OSError) as error:
         sys.stderr.write(" ".join(f"model_server: {error}".split()) + "\n")
         return 2

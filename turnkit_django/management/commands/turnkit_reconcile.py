@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         batch = options["batch"] if options["batch"] is not None else conf.get().MAINTENANCE_BATCH
-        if batch < 1 or (options["loop"] is not None and options["loop"] <= 0):
+        pause = 1.0 if options["loop"] is None else options["loop"]
+        if batch < 1 or not 0 < pause <= threading.TIMEOUT_MAX:
             raise CommandError("expected --batch and --loop to be positive numbers")
         stop = _stop_on_signals() if options["loop"] is not None else None
         while True:
@@ -32,8 +34,11 @@ class Command(BaseCommand):
                 if errors:
                     raise CommandError(f"{errors} rows could not be handled; each is logged and looked at again later")
                 return
-            if stop.wait(options["loop"]):
-                return
+            try:
+                stop.get(timeout=options["loop"])
+            except Empty:
+                continue
+            return
 
     def _pass(self, batch: int, *, run: bool) -> int:
         counts = reconcile.run_pass(batch=batch)
@@ -45,12 +50,12 @@ class Command(BaseCommand):
         return counts.errors
 
 
-def _stop_on_signals() -> threading.Event:
-    """A loop ends between two passes when it is told to."""
-    stop = threading.Event()
+def _stop_on_signals() -> SimpleQueue[int]:
+    """A loop ends between two passes when it is told to. An Event could deadlock: its lock is not reentrant."""
+    stop: SimpleQueue[int] = SimpleQueue()
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stop.put(number)
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

@@ -1,0 +1,112 @@
+"""A worker that is told to stop claims nothing more, finishes or gives back what it holds, and exits."""
+
+import signal
+import time
+
+import pytest
+
+from tests.faults.processes import failed_jobs
+from tests.faults.rescue import Script, has_ended
+from tests.faults.test_ghosts import Late
+from tests.testapp.fault_agents import fragile
+from tests.testapp.models import Effect, Note
+from tests.waiting import wait_until
+from turnkit_django.testing import assert_clean, model_server
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_sigterm_lets_the_turn_finish_and_hands_the_rest_over(processes, model_port):
+    """The second worker is woken through Redis, by the one that leaves: nobody reconciles."""
+    script = Late("charge_unknown", nth=1)
+    with model_server(script, port=model_port) as model:
+        turn, waiting = (fragile.conversation().submit(f"charge {number}") for number in range(2))
+        leaving = processes.worker()
+        wait_until(script.asked.is_set, lambda: leaving.log)
+        leaving.send(signal.SIGTERM)
+        wait_until(lambda: "warm shut down" in leaving.log.lower(), lambda: leaving.log)
+        script.may_answer.set()
+        assert leaving.ended() == 0, leaving.log
+        assert (has_ended(turn), has_ended(waiting)) == (True, False)
+        assert (turn.status, turn.attempts, waiting.started_at) == ("completed", 0, None)
+        second = processes.worker()
+        wait_until(lambda: has_ended(waiting), lambda: second.log)
+        assert len(model.requests) == 4
+    assert (waiting.status, waiting.attempts) == ("completed", 0)
+    assert Effect.objects.count() == 2
+    assert failed_jobs() == []
+    assert "Traceback" not in processes.logs
+    assert_clean()
+
+
+def test_sigterm_while_a_tool_runs_keeps_its_result(processes, model_port):
+    with model_server(Script("charge_unknown", gate="go"), port=model_port) as model:
+        turn = fragile.conversation().submit("charge me")
+        leaving = processes.worker()
+        wait_until(Note.objects.filter(name="ran").exists, lambda: leaving.log)
+        leaving.send(signal.SIGTERM)
+        wait_until(lambda: "warm shut down" in leaving.log.lower(), lambda: leaving.log)
+        Note.objects.create(name="go")
+        assert leaving.ended() == 0, leaving.log
+        assert len(model.requests) == 2
+    assert has_ended(turn)
+    assert (turn.status, turn.attempts) == ("completed", 0)
+    assert turn.tool_executions.get().status == "completed"
+    assert_clean()
+
+
+def test_sigterm_of_an_idle_worker_ends_it(processes):
+    leaving = processes.worker()
+    wait_until(lambda: "Listening on" in leaving.log, lambda: leaving.log)
+    leaving.send(signal.SIGTERM)
+    assert leaving.ended() == 0, leaving.log
+
+
+def told_twice(leaving) -> None:
+    """The second signal, which RQ ignores while the first is not a second old, means: now."""
+    leaving.send(signal.SIGTERM)
+    wait_until(lambda: "warm shut down" in leaving.log.lower(), lambda: leaving.log)
+    heard = time.monotonic()
+    wait_until(lambda: time.monotonic() - heard > 1.1)
+    leaving.send(signal.SIGTERM)
+    leaving.ended()
+    assert "cold shut down" in leaving.log.lower()
+
+
+def test_a_second_sigterm_during_a_model_call_gives_the_turn_back_at_once(processes, model_port):
+    script = Late("charge_unknown", nth=1)
+    with model_server(script, port=model_port) as model:
+        turn = fragile.conversation().submit("charge me")
+        leaving = processes.worker()
+        wait_until(script.asked.is_set, lambda: leaving.log)
+        told_twice(leaving)
+        turn.refresh_from_db()
+        assert (turn.status, turn.attempts, turn.unknown_attempts) == ("pending", 0, 1)
+        script.may_answer.set()
+        second = processes.worker()
+        wait_until(lambda: has_ended(turn), lambda: second.log)
+        assert len(model.requests) == 3
+    assert (turn.status, turn.output_text) == ("completed", "charged it")
+    assert Effect.objects.count() == 1
+    assert_clean()
+
+
+@pytest.mark.parametrize("tool", ["charge_safe", "charge_unknown"])
+def test_a_second_sigterm_during_a_tool_call_leaves_its_outcome_unknown(processes, model_port, tool):
+    """The signal's SystemExit comes out of the tool's body, but the tool has not failed: nobody knows what it did."""
+    with model_server(Script(tool, gate="go"), port=model_port) as model:
+        turn = fragile.conversation().submit("charge me")
+        leaving = processes.worker()
+        wait_until(Note.objects.filter(name="ran").exists, lambda: leaving.log)
+        told_twice(leaving)
+        Note.objects.create(name="go")
+        turn.refresh_from_db()
+        assert turn.status == "pending"
+        second = processes.worker()
+        wait_until(lambda: has_ended(turn), lambda: second.log)
+        assert len(model.requests) == 2
+    execution = turn.tool_executions.get()
+    assert execution.status == ("completed" if tool == "charge_safe" else "interrupted"), execution.error
+    assert Note.objects.filter(name="ran").count() == (2 if tool == "charge_safe" else 1)
+    assert Effect.objects.count() == 1
+    assert_clean()

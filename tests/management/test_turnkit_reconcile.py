@@ -1,0 +1,112 @@
+"""`manage.py turnkit_reconcile`, in all its options."""
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from tests.testapp.agents import helper
+from turnkit_django.models import Turn
+from turnkit_django.models.querysets import ClockTime
+from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, text
+
+pytestmark = pytest.mark.django_db
+NOTHING = "recovered 0, readied 0, overdue 0, woken 0, run 0, errors 0\n"
+
+
+def reconcile(*options: str) -> str:
+    out = StringIO()
+    call_command("turnkit_reconcile", *options, stdout=out)
+    return out.getvalue()
+
+
+def dead_turns(count: int) -> list[Turn]:
+    """Turns whose workers died."""
+    turns = [helper.conversation().submit("please") for _ in range(count)]
+    for _ in turns:
+        with crash_at("claimed"), pytest.raises(Crash):
+            drain(max_seconds=0)
+        Turn.objects.filter(status="running").update(claimed_by="elsewhere:1:1")
+    Turn.objects.update(lease_expires_at=ClockTime() - timedelta(seconds=1))
+    return turns
+
+
+def test_without_work_one_pass_says_so():
+    assert reconcile() == NOTHING
+
+
+def test_a_pass_takes_over_and_says_what_it_did(turnkit_model):
+    model = turnkit_model([])
+    [turn] = dead_turns(1)
+    assert reconcile() == "recovered 1, readied 0, overdue 0, woken 0, run 0, errors 0\n"
+    turn.refresh_from_db()
+    assert (turn.status, len(model.requests)) == ("pending", 0)
+
+
+def test_a_batch_bounds_a_pass_and_passes_finish_the_rest(turnkit_model):
+    turnkit_model([])
+    dead_turns(3)
+    assert [reconcile("--batch", "2").split(",")[0] for _ in range(3)] == ["recovered 2", "recovered 1", "recovered 0"]
+
+
+def test_run_also_executes_what_is_due_without_redis(turnkit_model):
+    model = turnkit_model([call("unsafe", {"n": 1}), text("done")])
+    queues = {"turnkit": {"URL": "redis://127.0.0.1:1/0?socket_connect_timeout=1"}}
+    with override_settings(RQ_QUEUES=queues):
+        turn = helper.conversation().submit("please")
+        assert "run 1, errors 0" in reconcile("--run")
+    turn.refresh_from_db()
+    assert (turn.status, turn.output_text) == ("completed", "done")
+    assert_clean(model=model)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--batch", "0"),
+        ("--batch", "-1"),
+        ("--loop", "0"),
+        ("--loop", "-0.5"),
+        ("--loop", "nan"),
+        ("--loop", "inf"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(options: tuple[str, str]):
+    with pytest.raises(CommandError, match="expected --batch and --loop to be positive numbers"):
+        reconcile(*options)
+
+
+@pytest.mark.parametrize("options", [("--batch", "many"), ("--loop", "soon"), ("--walk",)])
+def test_what_is_no_number_or_no_option_is_refused(options: tuple[str, ...]):
+    with pytest.raises(CommandError, match=options[0]):
+        reconcile(*options)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_loop_works_until_it_is_told_to_stop(number: signal.Signals):
+    turn = helper.conversation().submit("please")
+    Turn.objects.update(deadline_at=ClockTime() - timedelta(seconds=1))
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    command = [sys.executable, "-m", "django", "turnkit_reconcile", "--loop", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as loop:
+        try:
+            lines = [loop.stdout.readline() for _ in range(2)]
+            loop.send_signal(number)
+            _, errors = loop.communicate(timeout=20)
+        finally:
+            loop.kill()
+    assert (loop.returncode, errors) == (0, "")
+    assert [line.split(", woken")[0] for line in lines] == [
+        "recovered 0, readied 0, overdue 1",
+        "recovered 0, readied 0, overdue 0",
+    ]
+    turn.refresh_from_db()
+    assert turn.status == "failed"
+    assert_clean()

@@ -1,0 +1,54 @@
+"""One order of locks, checked while it runs."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db import transaction
+
+from tests.testapp.agents import helper
+from turnkit_django.errors import LockOrderViolation
+from turnkit_django.models import Turn
+from turnkit_django.store.locks import Locks, Rank
+
+pytestmark = pytest.mark.django_db
+
+TAKE: dict[str, tuple[Rank, Callable[[Locks, Turn], object]]] = {
+    "root": (Rank.ROOT, lambda locks, turn: locks.root(turn.pk)),
+    "lane": (Rank.LANE, lambda locks, turn: locks.lane(turn.conversation_id)),
+    "free_lanes": (Rank.LANE, lambda locks, turn: locks.free_lanes(limit=1)),
+    "turn": (Rank.TURN, lambda locks, turn: locks.turn(turn.pk)),
+    "turns": (Rank.TURN, lambda locks, turn: locks.turns(Turn.objects.all())),
+    "idle_turns": (Rank.TURN, lambda locks, turn: locks.idle_turns(Turn.objects.all(), limit=1)),
+    "executions": (Rank.EXECUTION, lambda locks, turn: locks.executions(turn.pk, statuses=["pending"])),
+}
+
+
+@pytest.fixture
+def turn() -> Turn:
+    return helper.conversation().submit("please")
+
+
+def test_every_lock_is_in_the_table():
+    methods = {name for name in vars(Locks) if not name.startswith("_")}
+
+    assert methods == set(TAKE)
+
+
+@pytest.mark.parametrize("second", TAKE)
+@pytest.mark.parametrize("first", TAKE)
+def test_locks_are_taken_downwards_only(first: str, second: str, turn: Turn):
+    (rank, take), (next_rank, take_next) = TAKE[first], TAKE[second]
+    with transaction.atomic():
+        locks = Locks()
+        take(locks, turn)
+        if next_rank > rank:
+            take_next(locks, turn)
+            return
+        with pytest.raises(LockOrderViolation, match=f"{next_rank.name} asked for after {rank.name}"):
+            take_next(locks, turn)
+
+
+def test_the_keys_of_roots_fit_into_an_advisory_key_and_differ(turn: Turn):
+    with transaction.atomic():
+        for each in range(200):
+            Locks().root(f"turn_{each}")
