@@ -21,7 +21,7 @@ from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.runs import Run
 from turnkit_django.store import connections, reads, transitions
-from turnkit_django.store.transitions import Claimed
+from turnkit_django.store.claims import Claimed
 
 _OPTIONS = frozenset({"model", "thinking", "context", "principal"})
 _LONGEST_KEY = 255  # it is indexed

@@ -16,7 +16,7 @@ from turnkit_django.errors import LostClaim
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.store import transitions
 from turnkit_django.store.claims import Claim
-from turnkit_django.store.transitions import NewCall, Next, Reply, Settlement
+from turnkit_django.store.records import NewCall, Next, Reply, Settlement
 from turnkit_django.testing import assert_clean, drain
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,6 +15,7 @@ from turnkit_django.core.ids import new_token
 from turnkit_django.engine import reconcile, runner
 from turnkit_django.models import Turn
 from turnkit_django.store import transitions
+from turnkit_django.store.claims import Holder
 from turnkit_django.testing import assert_clean, call, model_server, text
 
 pytestmark = pytest.mark.timeout(120)
@@ -123,7 +124,7 @@ class TakenOver:
         self.is_over = True
         turn = Turn.objects.get()
         self._recover(turn)
-        (claimed,) = transitions.claim(transitions.Holder("other:1:1", 60, (new_token(),)))
+        (claimed,) = transitions.claim(Holder("other:1:1", 60, (new_token(),)))
         if self._ending == "cancelled":
             turn.cancel()
         else:

@@ -13,7 +13,7 @@ from turnkit_django.errors import LostClaim
 from turnkit_django.models import Message, ToolExecution, Turn
 from turnkit_django.store import moves, transitions
 from turnkit_django.store.claims import Claim
-from turnkit_django.store.transitions import AttemptEnd, Next, Reply, Settlement
+from turnkit_django.store.records import AttemptEnd, Next, Reply, Settlement
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

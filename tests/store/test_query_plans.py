@@ -19,7 +19,7 @@ from turnkit_django.store import connections, reads, transitions
 from turnkit_django.store.claims import Claim
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import STATEMENTS
-from turnkit_django.store.transitions import Next, Reply, Settlement
+from turnkit_django.store.records import Next, Reply, Settlement
 from turnkit_django.testing import call, text
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -29,7 +29,7 @@ from turnkit_django.errors import ModelAccessError, PermanentModelError, Transie
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
 from turnkit_django.store import connections, reads, transitions
-from turnkit_django.store.transitions import AttemptEnd, NewCall, Next, Reply
+from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply
 
 logger = logging.getLogger("turnkit")
 

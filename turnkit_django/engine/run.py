@@ -14,8 +14,8 @@ from turnkit_django.engine.decide import CallView, Snapshot
 from turnkit_django.engine.heartbeat import Held
 from turnkit_django.models import Conversation, ToolExecution, Turn
 from turnkit_django.store import reads
-from turnkit_django.store.claims import Reservation
-from turnkit_django.store.transitions import AttemptEnd, Claimed
+from turnkit_django.store.claims import Claimed, Reservation
+from turnkit_django.store.records import AttemptEnd
 
 
 @dataclass(eq=False, slots=True)

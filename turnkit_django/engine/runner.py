@@ -20,7 +20,8 @@ from turnkit_django.engine.run import Running, error, said
 from turnkit_django.errors import ConfigError, LostClaim
 from turnkit_django.failpoints import reach
 from turnkit_django.store import connections, transitions
-from turnkit_django.store.transitions import AttemptEnd, Claimed, Holder
+from turnkit_django.store.claims import Claimed, Holder
+from turnkit_django.store.records import AttemptEnd
 
 logger = logging.getLogger("turnkit")
 

@@ -16,7 +16,7 @@ from turnkit_django.errors import ToolError, ToolValidationError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution
 from turnkit_django.store import connections, transitions
-from turnkit_django.store.transitions import Next, Settlement
+from turnkit_django.store.records import Next, Settlement
 from turnkit_django.tools import Tool, ToolContext, normalize_result
 from turnkit_django.tools.tool import ValidArguments
 

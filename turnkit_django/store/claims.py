@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
+
+from turnkit_django.models import Conversation, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,28 @@ class Reservation:
 
     request_id: str
     attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who claims.
+
+    Attributes:
+        name: `host:pid:slot`.
+        lease_seconds: How long a claim lives without renewal.
+        tokens: As many fresh tokens as turns may be claimed.
+    """
+
+    name: str
+    lease_seconds: int
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a worker gets with a claim: the rows as they are now, and the time on the database's clock."""
+
+    claim: Claim
+    turn: Turn
+    conversation: Conversation
+    now: datetime

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from decimal import Decimal
-from enum import Enum
 from typing import Any, cast
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -22,15 +20,15 @@ from turnkit_django import conf
 from turnkit_django.core import ids
 from turnkit_django.core.content import Json, Part, as_text, result_part
 from turnkit_django.core.states import Phase, ToolState, TurnState, check_move
-from turnkit_django.core.usage import Usage
 from turnkit_django.errors import StateError
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.models.querysets import ClockTime, StatementTime, TurnQuerySet
 from turnkit_django.store import connections, outbox, reads, sql
-from turnkit_django.store.claims import Claim, Reservation
+from turnkit_django.store.claims import Claim, Claimed, Holder
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import claiming, lost, statement, transition, worker_move
+from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
 
 WAKE_LIFETIME = timedelta(seconds=30)
 """A wake-up that led to no claim by then counts as lost."""
@@ -40,112 +38,6 @@ _INLINE_SECONDS = 300  # somebody waits for the answer
 Fields = dict[str, Any]
 _NO_CLAIM: Fields = dict.fromkeys(("claim_token", "claimed_by", "claimed_at", "lease_expires_at"))
 _NO_ATTEMPT: Fields = dict.fromkeys(("attempt_id", "attempt_started_at", "attempt_reserved"))
-
-
-class AttemptEnd(Enum):
-    """How the open model call of a turn ended, if it has one."""
-
-    UNSENT = "unsent"  # counted, but nothing was sent
-    REFUSED = "refused"  # sent, and answered with an error
-    ANSWERED = "answered"  # sent, and answered
-    LOST = "lost"  # perhaps sent, never heard of again: its bill is unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A model's answer as it is stored. Without parts no message is stored.
-
-    Attributes:
-        parts: See `core/content.py`.
-        metadata: Of the message, such as `finish_reason` of an unfinished answer.
-        is_broken: Whether it counts as one of the cut or unusable replies in a row.
-    """
-
-    parts: Sequence[Part]
-    provider: str
-    usage: Usage
-    cost: Decimal | None
-    metadata: Mapping[str, Json]
-    is_broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NewCall:
-    """A call of a reply as it is stored.
-
-    Attributes:
-        status: `pending`, or `running` for the first one if it may be repeated: its start shares this commit.
-        error: Why it will not run, known already; None if it will.
-    """
-
-    id: str
-    tool_name: str
-    tool_call_id: str
-    call_key: str
-    ordinal: int
-    status: str
-    is_replay_safe: bool
-    arguments_text: str
-    error: Json = None
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What became of one call.
-
-    Attributes:
-        status: A settled `ToolState`.
-        text: What the model reads.
-        ran_seconds: How long the body ran; None if it was not called.
-    """
-
-    execution_id: str
-    status: str
-    text: str
-    arguments: Json = None
-    result: Json = None
-    error: Json = None
-    ran_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """What is started in the same commit.
-
-    Attributes:
-        phase: Where the turn stands afterwards.
-        reservation: The next model call, if the phase is `model` and the limit allows one.
-        execution_id: The next call of the batch, if it may be repeated.
-    """
-
-    phase: Phase
-    reservation: Reservation | None = None
-    execution_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who claims.
-
-    Attributes:
-        name: `host:pid:slot`.
-        lease_seconds: How long a claim lives without renewal.
-        tokens: As many fresh tokens as turns may be claimed.
-    """
-
-    name: str
-    lease_seconds: int
-    tokens: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """What a worker gets with a claim: the rows as they are now, and the time on the database's clock."""
-
-    claim: Claim
-    turn: Turn
-    conversation: Conversation
-    now: datetime
 
 
 def _turns() -> TurnQuerySet:

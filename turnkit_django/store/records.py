@@ -1,0 +1,94 @@
+"""What the engine hands to transitions: values, ready to be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+
+from turnkit_django.core.content import Json, Part
+from turnkit_django.core.states import Phase
+from turnkit_django.core.usage import Usage
+from turnkit_django.store.claims import Reservation
+
+
+class AttemptEnd(Enum):
+    """How the open model call of a turn ended, if it has one."""
+
+    UNSENT = "unsent"  # counted, but nothing was sent
+    REFUSED = "refused"  # sent, and answered with an error
+    ANSWERED = "answered"  # sent, and answered
+    LOST = "lost"  # perhaps sent, never heard of again: its bill is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer as it is stored. Without parts no message is stored.
+
+    Attributes:
+        parts: See `core/content.py`.
+        metadata: Of the message, such as `finish_reason` of an unfinished answer.
+        is_broken: Whether it counts as one of the cut or unusable replies in a row.
+    """
+
+    parts: Sequence[Part]
+    provider: str
+    usage: Usage
+    cost: Decimal | None
+    metadata: Mapping[str, Json]
+    is_broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call of a reply as it is stored.
+
+    Attributes:
+        status: `pending`, or `running` for the first one if it may be repeated: its start shares this commit.
+        error: Why it will not run, known already; None if it will.
+    """
+
+    id: str
+    tool_name: str
+    tool_call_id: str
+    call_key: str
+    ordinal: int
+    status: str
+    is_replay_safe: bool
+    arguments_text: str
+    error: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of one call.
+
+    Attributes:
+        status: A settled `ToolState`.
+        text: What the model reads.
+        ran_seconds: How long the body ran; None if it was not called.
+    """
+
+    execution_id: str
+    status: str
+    text: str
+    arguments: Json = None
+    result: Json = None
+    error: Json = None
+    ran_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What is started in the same commit.
+
+    Attributes:
+        phase: Where the turn stands afterwards.
+        reservation: The next model call, if the phase is `model` and the limit allows one.
+        execution_id: The next call of the batch, if it may be repeated.
+    """
+
+    phase: Phase
+    reservation: Reservation | None = None
+    execution_id: str | None = None
