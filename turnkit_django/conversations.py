@@ -171,7 +171,7 @@ def _turn(conversation: Conversation, options: dict[str, Any]) -> Turn:
         agent_name=agent.name,
         agent_version=agent.version,
         agent_fingerprint=agent.fingerprint,
-        model=options.get("model") or conversation.model or agent.model or settings.DEFAULT_MODEL,
+        model=clean_text(options.get("model") or conversation.model or agent.model or settings.DEFAULT_MODEL),
         context=_json("context", conversation.context if context is None else context),
         principal=_json("principal", conversation.principal if principal is None else principal),
         options=_request_options(agent, options),

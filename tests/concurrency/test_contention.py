@@ -11,12 +11,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import OperationalError, transaction
 
-from tests.concurrency.threads import closing, deadlocks, observer, wide_pool
+from tests.concurrency.threads import alone, closing, deadlocks, observer, wide_pool
 from tests.testapp.agents import helper
 from tests.testapp.models import Effect
-from tests.waiting import wait_until
 from turnkit_django.conf import get
 from turnkit_django.engine import reconcile, runner
 from turnkit_django.errors import StateError
@@ -86,12 +85,6 @@ def watch(watching: psycopg.Connection[Any], stop: threading.Event) -> tuple[int
     return looks, found
 
 
-def others(watching: psycopg.Connection[Any]) -> list[Any]:
-    return watching.execute(
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    ).fetchall()
-
-
 @pytest.mark.django_db(transaction=True)
 def test_hot_lanes_never_deadlock_and_stay_in_order(
     turnkit_model: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
@@ -111,9 +104,8 @@ def test_hot_lanes_never_deadlock_and_stay_in_order(
             errors = [controller.result() for controller in controllers]
             stop.set()
             looks, doubled = watcher.result()
-        # A backend reports its deadlocks at the latest when it leaves.
         watching.close()
-        wait_until(lambda: connection.close_pool() or not others(counting), lambda: others(counting))
+        alone(counting)
         assert deadlocks(counting) - before == 0
     assert doubled == []
     assert errors == [0] * CONTROLLERS
@@ -131,3 +123,26 @@ def test_hot_lanes_never_deadlock_and_stay_in_order(
     assert settled <= Effect.objects.count() <= settled + ToolExecution.objects.filter(status="interrupted").count()
     assert model.violations == []
     assert_clean(model=model)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_count_of_deadlocks_counts():
+    one, other = (helper.conversation() for _ in range(2))
+    meeting = threading.Barrier(2)
+
+    def lock(first: Conversation, second: Conversation) -> bool:
+        try:
+            with transaction.atomic():
+                Conversation.objects.select_for_update().get(pk=first.pk)
+                meeting.wait(30)
+                Conversation.objects.select_for_update().get(pk=second.pk)
+        except OperationalError as error:
+            return "deadlock detected" in str(error)
+        return False
+
+    with observer() as watching, ThreadPoolExecutor(2) as pool:
+        before = deadlocks(watching)
+        tries = [pool.submit(closing(partial(lock, *pair))) for pair in ((one, other), (other, one))]
+        assert sorted(each.result() for each in tries) == [False, True]
+        alone(watching)
+        assert deadlocks(watching) - before == 1

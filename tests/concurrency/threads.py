@@ -48,8 +48,21 @@ def blocked(watching: psycopg.Connection[Any]) -> int:
     return int(found[0]) if found else 0
 
 
+def alone(watching: psycopg.Connection[Any]) -> None:
+    """Wait until nobody else is connected to this database: a backend that leaves has told all it counted."""
+
+    def others() -> list[Any]:
+        connection.close()
+        connection.close_pool()
+        return watching.execute(
+            "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        ).fetchall()
+
+    wait_until(lambda: not others(), others)
+
+
 def deadlocks(watching: psycopg.Connection[Any]) -> int:
-    watching.execute("SELECT pg_stat_force_next_flush()")
     found = watching.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone()
     return int(found[0]) if found else -1
 

@@ -78,7 +78,7 @@ def snapshot(**changes: object) -> Snapshot:
         pytest.param(snapshot(is_overdue=True, broken_replies=3), LATE, id="before broken replies"),
         pytest.param(snapshot(is_overdue=True, is_reserved=False), LATE, id="before the limit"),
         pytest.param(snapshot(is_overdue=True, phase=Phase.TOOLS, calls=[OPEN]), LATE, id="before a tool"),
-        pytest.param(snapshot(is_overdue=True, phase=Phase.OUTPUT), LATE, id="before an answer"),
+        pytest.param(snapshot(is_overdue=True, phase=Phase.OUTPUT), Publish(), id="but a finished answer is delivered"),
     ],
 )
 def test_the_next_step_of_a_turn(turn: Snapshot, step: object):
@@ -127,6 +127,7 @@ def nothing(finish: str) -> Verdict:
         (reply("", "", finish="tool_calls", produced=300), CALLS),
         (reply("long", finish="stop", produced=300), ANSWER),
         (reply("half a", finish="length"), CUT),
+        (reply("half a", finish="error"), Verdict(ReplyKind.CUT, "the provider broke the answer off with an error")),
         (reply("", finish="length"), CUT),
         (reply("", "{}", finish="length"), CUT),
         (reply("", finish="tool_calls"), nothing("tool_calls")),

@@ -180,7 +180,7 @@ def test_a_cut_answer_is_followed_by_the_wish_for_a_shorter_one():
         stored(2, "assistant", "half a sen", turn=OWN, finish_reason="length"),
     ]
     found = projected(messages)
-    assert (found[-1]["role"], "cut off by the output limit" in (found[-1]["content"] or "")) == ("user", True)
+    assert (found[-1]["role"], "cut off before its end" in (found[-1]["content"] or "")) == ("user", True)
 
 
 def test_a_cut_answer_with_calls_is_explained_by_their_results_alone():

@@ -2,18 +2,21 @@
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from django.db import connection
 
-from tests.faults.processes import failed_jobs
+from tests.faults.processes import all_bytes, failed_jobs
 from tests.faults.rescue import Script, has_ended, maintained_until, with_settings
 from tests.faults.test_ghosts import Late
 from tests.testapp.fault_agents import fragile
 from tests.testapp.models import Effect, Note
 from tests.waiting import wait_until
 from turnkit_django.models import Turn
-from turnkit_django.testing import assert_clean, model_server
+from turnkit_django.testing import assert_clean, model_server, text
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -103,6 +106,48 @@ def test_connections_cut_during_a_tool_call_lose_no_result(processes, model_port
     assert (turn.status, turn.attempts) == ("completed", 0), turn.error
     assert turn.tool_executions.get().status == "completed"
     assert Note.objects.filter(name="ran").count() == 1
+    assert_clean()
+
+
+@contextmanager
+def database_away() -> Iterator[None]:
+    """The worker's connections are cut, and nobody gets a new one; this process keeps the one it has."""
+    parameters = connection.get_connection_params()
+    socket = Path(parameters.get("host") or "/", f".s.PGSQL.{parameters.get('port') or 5432}")
+    if not socket.exists():
+        pytest.skip("this PostgreSQL is not the embedded one")
+    hidden = socket.rename(socket.with_suffix(".away"))
+    try:
+        terminate_all()
+        yield
+    finally:
+        hidden.rename(socket)
+
+
+@pytest.mark.parametrize("connection_settings", [KEPT, CLOSED], ids=["kept", "closed"])
+def test_an_outage_that_outlasts_every_retry_costs_time_only(processes, model_port, connection_settings):
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(_request):
+        asked.set()
+        assert may_answer.wait(60)
+        return text("whisper of the model")
+
+    with model_server(answer, port=model_port) as model:
+        worker = processes.worker(**on(connection_settings) | with_settings(LEASE_SECONDS=2))
+        turn = fragile.conversation().submit("hi")
+        wait_until(asked.is_set, lambda: worker.log)
+        with database_away():
+            may_answer.set()
+            wait_until(lambda: "the worker failed" in worker.log, lambda: worker.log)
+            wait_until(failed_jobs, lambda: worker.log)
+            assert b"whisper" not in all_bytes()
+        maintained_until(lambda: has_ended(turn), lambda: worker.log)
+        assert (turn.status, turn.unknown_attempts, len(model.requests)) == ("completed", 1, 2)
+        later = fragile.conversation().submit("and again")
+        wait_until(lambda: has_ended(later), lambda: worker.log)
+    assert worker.is_alive
+    assert (later.status, later.attempts) == ("completed", 0)
     assert_clean()
 
 

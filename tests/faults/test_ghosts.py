@@ -41,14 +41,14 @@ class Late(Script):
         return answer
 
 
-def taken_over(turn: Turn, processes, ghost: Process) -> Process:
-    """Freeze the worker of the turn and have another one finish it."""
+def taken_over(turn: Turn, processes, ghost: Process) -> None:
+    """Freeze the worker of the turn and have another one finish it, which then leaves: new work is the ghost's."""
     assert holder_pid(turn) == ghost.pid
     ghost.freeze()
     rescuer = processes.worker(queue="rescue")
     with waking("rescue"):
         maintained_until(lambda: has_ended(turn), lambda: rescuer.log)
-    return rescuer
+    rescuer.end()
 
 
 def comes_back_as_nobody(turn: Turn, ghost: Process, script: Script) -> None:

@@ -8,18 +8,18 @@ import pytest
 
 from tests.faults.conftest import environment
 from tests.faults.processes import CRASHED, Process, Processes, failed_jobs, redis, running
-from tests.faults.rescue import Script, has_ended, maintained_until, waking, with_settings
+from tests.faults.rescue import Script, has_ended, maintained_until, waking
 from tests.testapp.fault_agents import fragile
 from tests.testapp.models import Effect, Note
 from tests.waiting import wait_until
 from turnkit_django import failpoints
+from turnkit_django.engine import reconcile
 from turnkit_django.models import Turn
 from turnkit_django.testing import assert_clean, model_server
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
 
 TOOLS = ("charge_safe", "charge_unknown")
-LEASE = 2
 
 # After the death at this point: how often the model is asked in all, how often the tool's body runs, and how many
 # model calls have an unknown bill. `claimed` shares its commit with the reservation of the first model call, a tool's
@@ -62,6 +62,12 @@ def rescuer(django_db_setup: None, model_port: int, tmp_path_factory: pytest.Tem
         yield found.worker(queue="rescue")
 
 
+def end_lease(turn: Turn) -> None:
+    """As if its time had passed since the worker died."""
+    turn.refresh_from_db()
+    Turn.objects.filter(pk=turn.pk).update(lease_expires_at=turn.claimed_at)
+
+
 def check_transcript(turn: Turn) -> None:
     facts = list(turn.messages.order_by("sequence").values_list("role", "kind"))
     assert facts == [("user", "text"), ("assistant", "tool_call"), ("tool", "tool_result"), ("assistant", "text")]
@@ -85,10 +91,14 @@ def test_another_process_finishes_after_sigkill(processes, rescuer, model_port, 
     script = Script(tool, n=7)
     with model_server(script, port=model_port) as model:
         turn = fragile.conversation().submit("charge me")
-        doomed = processes.worker(TURNKIT_CRASH_AT=point, **with_settings(LEASE_SECONDS=LEASE))
+        doomed = processes.worker(TURNKIT_CRASH_AT=point)
         assert doomed.ended() == CRASHED, doomed.log
         turn.refresh_from_db()
         assert (turn.status, int(turn.claimed_by.split(":")[-2])) == ("running", doomed.pid)
+        reconcile.run_pass(batch=100)
+        assert not has_ended(turn)
+        assert turn.status == "running"  # nobody knows yet
+        end_lease(turn)
         with waking("rescue"):
             maintained_until(lambda: has_ended(turn), lambda: rescuer.log)
     check_transcript(turn)
@@ -106,7 +116,7 @@ def test_a_death_after_the_last_commit_leaves_nothing_to_repeat(processes, rescu
     script = Script(tool)
     with model_server(script, port=model_port) as model:
         turn = fragile.conversation().submit("charge me")
-        doomed = processes.worker(TURNKIT_CRASH_AT=point, **with_settings(LEASE_SECONDS=LEASE))
+        doomed = processes.worker(TURNKIT_CRASH_AT=point)
         assert doomed.ended() == CRASHED, doomed.log
         assert has_ended(turn)
         check_transcript(turn)
@@ -145,12 +155,13 @@ def test_the_death_of_the_submitting_process_loses_nothing(processes, model_port
 
 def test_the_same_through_litellm(processes: Processes, model_port: int):
     script = Script("charge_safe")
-    real = {"TURNKIT_TEST_SETTINGS": f'{{"LEASE_SECONDS": {LEASE}}}'}
+    real = {"TURNKIT_TEST_SETTINGS": "{}"}
     with model_server(script, port=model_port) as model:
         turn = fragile.conversation().submit("charge me")
         doomed = processes.worker(TURNKIT_CRASH_AT="tool_returned", **real)
         assert doomed.ended() == CRASHED, doomed.log
-        second = processes.worker(**real | {"TURNKIT_TEST_SETTINGS": "{}"})
+        end_lease(turn)
+        second = processes.worker(**real)
         maintained_until(lambda: has_ended(turn), lambda: second.log)
     check_transcript(turn)
     check_tool(turn, "charge_safe", runs=2, is_interrupted=False, script=script)

@@ -11,8 +11,8 @@ from turnkit_django.core.states import TURN_MOVES, TurnState
 from turnkit_django.store import transitions  # noqa: F401  fills the table of transitions
 from turnkit_django.store.moves import STATEMENTS, TRANSITIONS
 
-MAKERS = {"transition", "worker_move", "claiming", "statement"}
-"""The decorators of `store/moves.py` that make a function a transition."""
+MAKERS = {name for name, code in outer_functions(modules()["store/moves.py"]).items() if "TRANSITIONS" in names(code)}
+"""The decorators that make a function a transition: those that put it into the table."""
 ORM_WRITES = {
     "save", "delete", "create", "bulk_create", "bulk_update", "get_or_create", "update_or_create",
     "asave", "adelete", "acreate", "abulk_create", "abulk_update", "aget_or_create", "aupdate_or_create", "aupdate",
@@ -80,6 +80,10 @@ def _is_mentioned_outside(path: str, name: str) -> bool:
 
 def test_every_function_of_the_store_that_writes_is_a_transition_or_a_part_of_some():
     assert strays(STORE) == []
+
+
+def test_these_decorators_make_transitions():
+    assert {"transition", "maintenance", "worker_move", "claiming", "statement"} == MAKERS
 
 
 def test_the_transitions_are_those_that_are_declared_and_live_in_one_place():

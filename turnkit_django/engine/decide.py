@@ -83,16 +83,15 @@ Step: TypeAlias = CallModel | RunTool | SkipCall | Publish | Fail
 
 def next_step(turn: Snapshot) -> Step:
     """What to do now."""
+    open_calls = turn.open_calls
+    if turn.phase is Phase.OUTPUT:  # the answer is there: a limit that is reached now does not take it back
+        return SkipCall(open_calls[0].execution_id) if open_calls else Publish()
     if turn.is_overdue:
         return Fail("BudgetError", "turn timed out")
     if turn.broken_replies >= turn.max_broken_replies:
         return Fail("UnfinishedAnswer", f"{turn.broken_reason}, {turn.broken_replies} times in a row")
-    open_calls = turn.open_calls
-    match turn.phase:
-        case Phase.TOOLS if open_calls:
-            return RunTool(open_calls[0].execution_id)
-        case Phase.OUTPUT:
-            return SkipCall(open_calls[0].execution_id) if open_calls else Publish()
+    if turn.phase is Phase.TOOLS and open_calls:
+        return RunTool(open_calls[0].execution_id)
     if turn.is_reserved:
         return CallModel()
     return Fail("BudgetError", f"maximum iterations reached ({turn.max_iterations})")
@@ -119,6 +118,8 @@ def judge(reply: ModelReply, *, max_output_tokens: int) -> Verdict:
     if reply.refusal or reply.finish_reason == "content_filter":
         said = f": {reply.refusal}" if reply.refusal else ""
         return Verdict(ReplyKind.REFUSED, f"the model refused or its answer was blocked{said}")
+    if reply.finish_reason == "error":
+        return Verdict(ReplyKind.CUT, "the provider broke the answer off with an error")
     if _is_cut(reply, max_output_tokens):
         return Verdict(ReplyKind.CUT, f"the answer was cut off by the output limit ({max_output_tokens} tokens)")
     if reply.calls:

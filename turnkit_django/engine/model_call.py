@@ -148,10 +148,11 @@ def _reply(reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> Reply:
     metadata: dict[str, Json] = {}
     if is_unfinished:
         metadata["finish_reason"] = clean_text(reply.finish_reason) or "unknown"
-        if verdict.kind is ReplyKind.CUT:
+        if verdict.kind is ReplyKind.CUT and reply.finish_reason != "error":
             metadata["finish_reason"] = "length"  # also where the server called it finished
     return Reply(
-        parts=_parts(reply, calls),
+        # A cut answer without a word is kept too: the model is told that it was cut.
+        parts=_parts(reply, calls) or ([text_part("")] if verdict.kind is ReplyKind.CUT else []),
         provider=reply.provider,
         usage=reply.usage or Usage(),
         cost=Decimal(reply.cost) if reply.cost is not None else None,

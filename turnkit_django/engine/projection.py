@@ -18,7 +18,7 @@ from turnkit_django.store.reads import StoredMessage
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CUT_NOTE = "Your last answer was cut off by the output limit. Answer again, shorter."
+_CUT_NOTE = "Your last answer was cut off before its end. Answer again, shorter."
 _NO_RESULT = as_text({"error": "No result of this call was stored. Whether it took effect is unknown."})
 _GOES_ON = "(The conversation goes on.)"
 
@@ -70,8 +70,20 @@ def _project_answer(
     message: StoredMessage, text: str, results: dict[tuple[str | None, str], Part], namer: _CallIds
 ) -> Iterator[ChatMessage]:
     proposed = [part for part in message.parts if part["type"] == "tool_call"]
-    if not text and not proposed:
-        return
+    is_cut = message.finish_reason in {"length", "error"} and not proposed
+    if text or proposed:
+        yield from _answer(message, text, proposed, results, namer)
+    if is_cut:
+        yield {"role": "user", "content": _CUT_NOTE}
+
+
+def _answer(
+    message: StoredMessage,
+    text: str,
+    proposed: list[Part],
+    results: dict[tuple[str | None, str], Part],
+    namer: _CallIds,
+) -> Iterator[ChatMessage]:
     answer: ChatMessage = {"role": "assistant", "content": text or None}
     _add_provider_state(answer, message)
     calls = [_call(part, namer.name(part, owner=message.turn_id)) for part in proposed]
@@ -82,8 +94,6 @@ def _project_answer(
         result = results.get((message.turn_id, str(part["key"])))
         content = str(result["text"]) if result else _NO_RESULT
         yield {"role": "tool", "tool_call_id": call["id"], "content": content if content.strip() else "(no output)"}
-    if message.finish_reason == "length" and not calls:
-        yield {"role": "user", "content": _CUT_NOTE}
 
 
 def _add_provider_state(answer: ChatMessage, message: StoredMessage) -> None:

@@ -53,7 +53,7 @@ def run_pass(*, batch: int) -> Counts:
     for turn_id in reads.overdue(limit=batch):
         late = error("BudgetError", "turn timed out")
         counts.overdue += _handled(counts, turn_id, lambda: transitions.give_up(turn_id, error=late))  # noqa: B023
-    counts.woken = transitions.wake_due(limit=batch)
+    counts.woken = transitions.wake_due(limit=batch) or 0
     connections.release()
     return counts
 

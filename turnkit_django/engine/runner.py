@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from asyncio import CancelledError
 from typing import assert_never
 
 from turnkit_django import conf
@@ -19,9 +20,11 @@ from turnkit_django.engine.heartbeat import Held
 from turnkit_django.engine.run import Running, error, said
 from turnkit_django.errors import ConfigError, LostClaim
 from turnkit_django.failpoints import reach
+from turnkit_django.models import ToolExecution
 from turnkit_django.store import connections, transitions
 from turnkit_django.store.claims import Claimed, Holder
 from turnkit_django.store.records import AttemptEnd
+from turnkit_django.tools import Tool
 
 logger = logging.getLogger("turnkit")
 
@@ -80,7 +83,7 @@ def _drive(claimed: Claimed, held: Held) -> None:
     except (KeyboardInterrupt, SystemExit):
         _let_go(claimed, held, run)
         raise
-    except Exception as problem:
+    except (Exception, CancelledError) as problem:
         _give_back(claimed, held, run, problem)
 
 
@@ -109,10 +112,20 @@ def _one_step(run: Running) -> bool:
 def _publish_completion(run: Running) -> None:
     ending = next(call for call in reversed(run.calls) if call.status == "completed")
     tool = run.agent.tool_named(ending.tool_name)
-    text = clean_text(tool.completion(ending.result)) if tool else f"Completed by {ending.tool_name}."
+    text = _completion(tool, ending)
     reach("before_publish")
     transitions.complete(run.held.claim, text=text, reply=None)
     reach("published")
+
+
+def _completion(tool: Tool | None, ending: ToolExecution) -> str:
+    """The terminal tool's words; its work is done, so an error in them changes nothing else."""
+    try:
+        if tool is not None:
+            return clean_text(tool.completion(ending.result))
+    except Exception:
+        logger.exception("tool %s: completion() failed", ending.tool_name, extra={"event": "tool.completion_failed"})
+    return f"Completed by {ending.tool_name}."
 
 
 def _let_go(claimed: Claimed, held: Held, run: Running | None) -> None:
@@ -125,7 +138,7 @@ def _let_go(claimed: Claimed, held: Held, run: Running | None) -> None:
         transitions.fail(held.claim, error=stopped, attempt=attempt)
 
 
-def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: Exception) -> None:
+def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: BaseException) -> None:
     """An error that is not the turn's: release it at once with a back-off, a bounded number of times."""
     turn = claimed.turn
     told = {"event": "turn.fault", "turn_id": turn.pk}

@@ -17,9 +17,17 @@ from turnkit_django.errors import StateError
 _REPEATABLE = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock timeout
 _LOST = ("08", "57P")  # connection exceptions, operator intervention
 
-BOUNDS = "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; " + (
-    "SET LOCAL idle_in_transaction_session_timeout = '60s'; "
-)
+_LOCK_TIMEOUT = "55P03"
+
+
+def _bounds(lock_seconds: int) -> str:
+    return (
+        f"SET LOCAL lock_timeout = '{lock_seconds}s'; SET LOCAL statement_timeout = '60s'; "
+        "SET LOCAL idle_in_transaction_session_timeout = '60s'; "
+    )
+
+
+BOUNDS = _bounds(lock_seconds=10)
 """Put before the first statement of a worker's transaction, in the same message: no round trip, nothing that outlives
 the transaction, so it works behind a transaction pooler."""
 
@@ -90,18 +98,22 @@ def is_repeatable(error: Exception) -> bool:
     return is_lost(error) or getattr(error.__cause__, "sqlstate", None) in _REPEATABLE
 
 
+def is_lock_timeout(error: Exception) -> bool:
+    return getattr(error.__cause__, "sqlstate", None) == _LOCK_TIMEOUT
+
+
 @contextmanager
-def bounded() -> Iterator[None]:
+def bounded(*, lock_seconds: int = 10) -> Iterator[None]:
     """Bound the locks and statements of the transaction that begins inside."""
     connection = current()
     if connection.in_atomic_block:
         yield
         return
-    with connection.execute_wrapper(_first_statement()):
+    with connection.execute_wrapper(_first_statement(_bounds(lock_seconds))):
         yield
 
 
-def _first_statement() -> Callable[..., Any]:
+def _first_statement(bounds: str) -> Callable[..., Any]:
     is_first = True
 
     def run(execute: Callable[..., Any], sql: str, params: Any, many: Any, context: dict[str, Any]) -> Any:
@@ -109,7 +121,7 @@ def _first_statement() -> Callable[..., Any]:
         if not is_first:
             return execute(sql, params, many, context)
         is_first = False
-        result = execute(BOUNDS + sql, params, many, context)
+        result = execute(bounds + sql, params, many, context)
         to_last_result(context["cursor"])
         return result
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, OperationalError, transaction
 
 from turnkit_django.errors import LostClaim
 from turnkit_django.failpoints import reach
@@ -29,10 +29,11 @@ STATEMENTS: dict[str, str] = {}
 """Those of them that are one SQL statement, with its text."""
 
 _TRIES = 3
+_PATIENCE_SECONDS = 1  # of maintenance with a lane that somebody holds: other lanes wait meanwhile
 
 
 def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
-    """A person's or a maintenance move: joins an open transaction; alone, it is repeated after a passing error.
+    """A person's move: joins an open transaction; alone, it is repeated after a passing error.
 
     A repeated move must recognise what its first try stored by the ids it was given.
     """
@@ -45,6 +46,26 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
         if connections.current().in_atomic_block:
             return once()
         return cast("_R", _repeated(once, unless=lambda: False))
+
+    TRANSITIONS[move.__name__] = run
+    return run
+
+
+def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_P, _R | None]:
+    """A move of maintenance. None: nothing to do, or somebody holds the rows just now and a later pass looks again."""
+
+    @wraps(move)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+        def once() -> _R | None:
+            try:
+                with connections.bounded(lock_seconds=_PATIENCE_SECONDS):
+                    return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+            except OperationalError as error:
+                if connections.is_lock_timeout(error):
+                    return None
+                raise
+
+        return _repeated(once, unless=lambda: False)
 
     TRANSITIONS[move.__name__] = run
     return run

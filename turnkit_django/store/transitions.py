@@ -27,7 +27,7 @@ from turnkit_django.models.querysets import ClockTime, StatementTime, TurnQueryS
 from turnkit_django.store import connections, outbox, reads, sql
 from turnkit_django.store.claims import Claim, Claimed, Holder
 from turnkit_django.store.locks import Locks
-from turnkit_django.store.moves import claiming, lost, statement, transition, worker_move
+from turnkit_django.store.moves import claiming, lost, maintenance, statement, transition, worker_move
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
 
 WAKE_LIFETIME = timedelta(seconds=30)
@@ -399,7 +399,7 @@ def _added(turn: Turn, counts: Mapping[str, int]) -> Fields:
 # Maintenance moves
 
 
-@transition
+@maintenance
 def recover(
     locks: Locks, turn_id: str, *, token: str, max_recoveries: int, seconds: float, is_dead: bool
 ) -> Turn | None:
@@ -430,7 +430,7 @@ def recover(
     return turn
 
 
-@transition
+@maintenance
 def ready(locks: Locks, turn_id: str) -> Turn | None:
     """WAITING → PENDING. Its time has come and nothing is missing. None: not yet, or it was moved meanwhile."""
     lane = locks.lane(_turns().values_list("conversation_id", flat=True).get(pk=turn_id))
@@ -443,7 +443,7 @@ def ready(locks: Locks, turn_id: str) -> Turn | None:
     return turn
 
 
-@transition
+@maintenance
 def give_up(locks: Locks, turn_id: str, *, error: Json) -> Turn | None:
     """PENDING, WAITING, PAUSED → FAILED. Its deadline passed while no worker held it. None: it was moved meanwhile."""
     lane = locks.lane(_turns().values_list("conversation_id", flat=True).get(pk=turn_id))
@@ -455,7 +455,7 @@ def give_up(locks: Locks, turn_id: str, *, error: Json) -> Turn | None:
     return turn
 
 
-@transition
+@maintenance
 def set_aside(locks: Locks, turn_id: str, *, error: Json, seconds: float) -> None:
     """any → the same. Maintenance failed on this row: say so on it, and look at it again later."""
     turn = locks.turn(turn_id)
@@ -463,7 +463,7 @@ def set_aside(locks: Locks, turn_id: str, *, error: Json, seconds: float) -> Non
         _move(turn, turn.status, error=error, not_before=_clock() + timedelta(seconds=seconds))
 
 
-@transition
+@maintenance
 def wake_due(locks: Locks, *, limit: int) -> int:
     """PENDING → PENDING. Send the wake-ups that due heads of lanes lack; how many."""
     silent = Q(wake_sent_at__isnull=True) | Q(wake_sent_at__lt=StatementTime() - WAKE_LIFETIME)

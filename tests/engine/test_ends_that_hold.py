@@ -1,0 +1,48 @@
+"""What a late limit, a failing completion text or a silent cut does to a turn."""
+
+import pytest
+
+from tests.testapp.agents import helper
+from turnkit_django import Agent, Tool, register
+from turnkit_django.agents import registry
+from turnkit_django.testing import assert_clean, drain, raw, text
+
+
+class Broken(Tool):
+    """End the turn, and fail to say so."""
+
+    name = "broken"
+    terminal = True
+
+    def call(self) -> dict[str, bool]:
+        return {"done": True}
+
+    def completion(self, result: object) -> str:
+        raise RuntimeError(f"no words for {result}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_completion_text_that_fails_does_not_undo_the_tool(turnkit_model, monkeypatch):
+    monkeypatch.setattr(registry, "_agents", dict(registry.registered()))
+    agent = register(Agent(name="speechless", tools=[Broken]))
+    model = turnkit_model([{"call": ["broken", {}]}])
+    turn = agent.conversation().submit("End it")
+    drain()
+    turn.refresh_from_db()
+    assert (turn.status, turn.output_text, turn.attempts) == ("completed", "Completed by broken.", 0)
+    assert_clean(model=model)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("content", [None, "half a"])
+@pytest.mark.parametrize("finish_reason", ["length", "error"])
+def test_a_model_whose_answer_was_cut_is_told_so(turnkit_model, content, finish_reason):
+    choice = {"finish_reason": finish_reason, "message": {"role": "assistant", "content": content}}
+    model = turnkit_model([raw(choice), text("short")])
+    turn = helper.conversation().submit("Hi")
+    drain()
+    turn.refresh_from_db()
+    assert (turn.status, turn.output_text) == ("completed", "short")
+    last = model.requests[1].messages[-1]
+    assert (last["role"], "cut off" in str(last["content"])) == ("user", True)
+    assert_clean(model=model)

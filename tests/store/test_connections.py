@@ -1,0 +1,170 @@
+"""Connections: whose transaction it is, what passes, and what a fork must forget."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError, connection, transaction
+
+from tests.concurrency.threads import Held, observer
+from tests.testapp.agents import helper
+from turnkit_django.engine import runner
+from turnkit_django.errors import StateError
+from turnkit_django.models import Conversation, Turn
+from turnkit_django.store import connections, transitions
+from turnkit_django.store.transitions import AttemptEnd
+
+real = pytest.mark.django_db(transaction=True)
+
+
+def backend() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid: int = cursor.fetchone()[0]
+    return pid
+
+
+def killed() -> None:
+    pid = backend()
+    with observer() as other:
+        other.execute("SELECT pg_terminate_backend(%s)", [pid])
+    backend()
+
+
+def locked() -> None:
+    one = helper.conversation()
+    with Held(lambda: Conversation.objects.select_for_update(no_key=True).get(pk=one.pk)).open(), transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '10ms'")
+        Conversation.objects.select_for_update(no_key=True).get(pk=one.pk)
+
+
+def doubled() -> None:
+    one = helper.conversation()
+    Conversation.objects.bulk_create([Conversation(id=one.pk, agent_name="x")])
+
+
+def slow() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = '10ms'")
+        cursor.execute("SELECT pg_sleep(60)")
+
+
+@real
+@pytest.mark.parametrize(
+    ("how", "kind", "is_lost", "is_repeatable"),
+    [
+        (killed, OperationalError, True, True),
+        (locked, OperationalError, False, True),
+        (slow, OperationalError, False, False),
+        (doubled, IntegrityError, False, False),
+    ],
+)
+def test_errors_are_classed_by_what_is_known_of_the_transaction(
+    how: Callable[[], None], kind: type[DatabaseError], is_lost: bool, is_repeatable: bool
+):
+    with pytest.raises(kind) as raised:
+        how()
+    connection.close()
+
+    assert (connections.is_lost(raised.value), connections.is_repeatable(raised.value)) == (is_lost, is_repeatable)
+
+
+def test_an_error_of_the_interface_means_a_lost_connection():
+    assert connections.is_lost(InterfaceError("the connection is closed"))
+    assert not connections.is_lost(DatabaseError("something else"))
+
+
+@real
+def test_a_worker_outlives_the_death_of_its_backend_and_of_all_others_in_the_pool():
+    helper.conversation().submit("please")
+    with observer() as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        (one,) = transitions.claim(runner.holder())
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    transitions.fail(one.claim, error={"type": "X"}, attempt=AttemptEnd.UNSENT)
+
+    assert Turn.objects.get().status == "failed"
+
+
+@real
+def test_a_transaction_of_the_application_is_told_from_a_free_connection():
+    assert not connections.in_application_transaction()
+    with transaction.atomic():
+        assert connections.in_application_transaction()
+        with transaction.atomic():
+            assert connections.in_application_transaction()
+
+
+@pytest.mark.django_db
+def test_the_transaction_of_a_testcase_is_not_the_applications():
+    assert not connections.in_application_transaction()
+    with transaction.atomic():
+        assert connections.in_application_transaction()
+
+
+@real
+@pytest.mark.parametrize(
+    "work", [lambda: runner.run_next(), lambda: helper.conversation().ask("please"), lambda: helper.run("please")]
+)
+def test_nothing_runs_inside_a_transaction_of_the_application(work: Callable[[], object]):
+    with transaction.atomic(), pytest.raises(StateError, match="inside a transaction that the application opened"):
+        work()
+    assert (Turn.objects.count(), Conversation.objects.count()) in {(0, 0), (0, 1)}
+
+
+@real
+def test_a_connection_is_given_back_but_never_inside_a_transaction():
+    backend()
+    connections.release()
+    assert connection.connection is None
+    with transaction.atomic():
+        backend()
+        connections.release()
+        assert connection.connection is not None
+
+
+@real
+def test_the_bounds_hold_for_the_transaction_and_not_beyond():
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+
+    def bounds() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT current_setting(name) FROM unnest(%s::text[]) WITH ORDINALITY AS x(name, n)", [list(names)]
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+    before = bounds()
+    with connections.bounded(), transaction.atomic():
+        inside = bounds()
+
+    assert inside == ["10s", "1min", "1min"]
+    assert bounds() == before
+
+
+@real
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_makes_its_own_connection_and_the_parents_goes_on():
+    connections.forget_after_fork()
+    mine = backend()
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.write(writing, str(backend()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        theirs = told.read()
+    os.waitpid(child, 0)
+
+    assert theirs.isdigit()
+    assert int(theirs) != mine
+    assert backend() == mine
