@@ -1,14 +1,17 @@
 """Two moves on one lane: the first holds its locks, the second waits for them, then sees what the first has done."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from tests.concurrency.threads import Held, closing
+from tests.concurrency.threads import Held, alone, blocked, closing, deadlocks, observer
 from tests.testapp.agents import helper
+from tests.waiting import wait_until
 from turnkit_django.core.states import Phase, ToolState
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import reconcile, runner
@@ -243,4 +246,26 @@ def test_a_rolled_back_submission_leaves_no_turn_no_message_and_no_hole(conversa
     assert numbers() == [1]
     assert list(Turn.objects.values_list("lane_position", flat=True)) == [1]
     assert drain() == 1
+    assert_clean()
+
+
+def test_a_move_that_loses_a_deadlock_against_the_applications_own_locks_is_repeated(claim: Claim):
+    def lock_upwards() -> None:
+        with observer() as watching, transaction.atomic():
+            Turn.objects.select_for_update(no_key=True).get(pk=claim.turn_id)
+            has_turn.set()
+            wait_until(lambda: blocked(watching), "the cancel does not wait")
+            Conversation.objects.select_for_update(no_key=True).get(pk=claim.conversation_id)
+
+    has_turn = threading.Event()
+    with observer() as counting, ThreadPoolExecutor(1) as pool:
+        before = deadlocks(counting)
+        application = pool.submit(closing(lock_upwards))
+        assert has_turn.wait(30)
+        cancel(claim)
+        application.result(30)
+        alone(counting)
+        assert deadlocks(counting) - before == 1
+
+    assert statuses() == ["cancelled"]
     assert_clean()

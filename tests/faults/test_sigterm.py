@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+from django.db.models import F
 
 from tests.faults.processes import failed_jobs
 from tests.faults.rescue import Script, has_ended
@@ -11,7 +12,10 @@ from tests.faults.test_ghosts import Late
 from tests.testapp.fault_agents import fragile
 from tests.testapp.models import Effect, Note
 from tests.waiting import wait_until
-from turnkit_django.testing import assert_clean, model_server
+from turnkit_django import failpoints
+from turnkit_django.engine import runner
+from turnkit_django.models import Turn
+from turnkit_django.testing import assert_clean, call, drain, model_server, text
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -109,4 +113,33 @@ def test_a_second_sigterm_during_a_tool_call_leaves_its_outcome_unknown(processe
     assert execution.status == ("completed" if tool == "charge_safe" else "interrupted"), execution.error
     assert Note.objects.filter(name="ran").count() == (2 if tool == "charge_safe" else 1)
     assert Effect.objects.count() == 1
+    assert_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("move", ["store_reply", "start_tool", "settle_tool", "complete"])
+@pytest.mark.parametrize("place", ["before", "committed"])
+def test_an_order_to_stop_is_obeyed_around_every_write(turnkit_model, move, place):
+    model = turnkit_model(
+        lambda request: text("done it") if request.messages[-1]["role"] == "tool" else call("charge_unknown")
+    )
+    turn = fragile.conversation().submit("charge me")
+
+    def order(point: str) -> None:
+        if point == f"{move}.{place}":
+            failpoints.arm(None)
+            raise SystemExit
+
+    failpoints.arm(order)
+    try:
+        with pytest.raises(SystemExit):
+            runner.run_next()
+    finally:
+        failpoints.arm(None)
+    Turn.objects.update(lease_expires_at=F("claimed_at"))  # of a claim that could not be given back
+    drain()
+    turn.refresh_from_db()
+    assert (turn.status, turn.output_text) == ("completed", "done it")
+    assert Effect.objects.count() == (0 if (move, place) == ("start_tool", "committed") else 1)
+    assert model.violations == []
     assert_clean()

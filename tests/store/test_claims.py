@@ -1,6 +1,7 @@
 """The fence: who may write, and who is told that it may not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -11,7 +12,7 @@ from turnkit_django.core.usage import Usage
 from turnkit_django.engine import reconcile, runner
 from turnkit_django.errors import LostClaim
 from turnkit_django.models import Message, ToolExecution, Turn
-from turnkit_django.store import moves, transitions
+from turnkit_django.store import transitions
 from turnkit_django.store.claims import Claim
 from turnkit_django.store.records import AttemptEnd, Next, Reply, Settlement
 
@@ -110,15 +111,35 @@ def test_a_write_under_an_older_revision_of_the_same_claim_is_recognised_as_stor
     assert Message.objects.count() == 2
 
 
+@pytest.mark.parametrize("write", [complete, fail, park, release])
+def test_an_end_under_an_older_revision_of_the_same_claim_is_refused(write: Callable[[Claim], object]):
+    helper.conversation().submit("please")
+    first = claimed()
+    store_reply(first)
+    before = list(Turn.objects.values())
+
+    with pytest.raises(LostClaim):
+        write(first)
+    assert list(Turn.objects.values()) == before
+
+
 def test_a_turn_that_is_gone_is_lost():
     helper.conversation().submit("please")
     ghost = claimed()
     Turn.objects.all().delete()
 
+    for write in WORKERS_MOVES:
+        with pytest.raises(LostClaim):
+            write(ghost)
+
+
+def test_a_claim_that_names_another_conversation_writes_nothing():
+    helper.conversation().submit("please")
+    claim = replace(claimed(), conversation_id=helper.conversation().pk)
+
     with pytest.raises(LostClaim):
-        store_reply(ghost)
-    with pytest.raises(LostClaim):
-        moves.has_committed(ghost, ends_claim=True)
+        store_reply(claim)
+    assert Message.objects.count() == 1
 
 
 def test_a_claim_of_a_free_turn_returns_the_token_that_is_stored():

@@ -150,6 +150,22 @@ def test_the_bounds_hold_for_the_transaction_and_not_beyond():
 
 
 @real
+def test_a_lost_connection_is_closed_without_a_pool_too():
+    options = connection.settings_dict["OPTIONS"]
+    connection.close()
+    connection.close_pool()
+    pool = options.pop("pool")
+    try:
+        with pytest.raises(OperationalError):
+            killed()
+        connections.drop()
+        assert backend() > 0
+    finally:
+        connection.close()
+        options["pool"] = pool
+
+
+@real
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_makes_its_own_connection_and_the_parents_goes_on():
     connections.forget_after_fork()

@@ -85,6 +85,27 @@ def test_a_key_of_a_turn_without_a_text_is_known_again(conversation: Conversatio
     assert Message.objects.count() == 1
 
 
+def test_an_ask_with_a_known_key_runs_once_and_gives_the_first_turn(
+    conversation: Conversation, turnkit_model: Callable[[Any], ScriptedModel]
+):
+    model = turnkit_model([text("done")])
+    first = conversation.ask("please", key="k")
+
+    assert conversation.ask("please", key="k") == first
+    assert (first.status, len(model.requests)) == ("completed", 1)
+    assert_clean(model=model)
+
+
+def test_an_ask_runs_the_turn_that_was_prepared_under_its_key(
+    conversation: Conversation, turnkit_model: Callable[[Any], ScriptedModel]
+):
+    turnkit_model([text("done")])
+    prepared = conversation.prepare("please", key="k")
+
+    assert conversation.ask("please", key="k") == prepared
+    assert (stored(prepared).status, Message.objects.count()) == ("completed", 2)
+
+
 def test_a_turn_that_is_submitted_twice_keeps_its_place_and_wakes_once(conversation: Conversation, queue: list[str]):
     turn = conversation.prepare("please")
     turn.submit()

@@ -19,6 +19,8 @@ WAKE_JOB = "turnkit_django.jobs.wake"
 SEND_SECONDS = 1.0
 """Bound of one step with Redis while a request of the application waits for it."""
 FAILURE_SECONDS = 3600
+ENOUGH_JOBS = 1000
+"""With so many jobs waiting, one more would wake nobody sooner; while no worker runs they would pile up."""
 
 
 class Worker(SimpleWorker):
@@ -49,6 +51,8 @@ class RQDispatcher:
 
     def send_wake(self) -> None:
         queue = Queue(conf.get().QUEUE, connection=_connection(conf.get().QUEUE), serializer=JSONSerializer)
+        if queue.count >= ENOUGH_JOBS:
+            return
         queue.enqueue(WAKE_JOB, job_timeout=-1, result_ttl=0, failure_ttl=FAILURE_SECONDS)
 
     def is_stopping(self) -> bool:

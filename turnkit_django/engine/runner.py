@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from asyncio import CancelledError
+from contextlib import suppress
 from typing import assert_never
 
 from turnkit_django import conf
@@ -81,7 +82,9 @@ def _drive(claimed: Claimed, held: Held) -> None:
     except LostClaim:
         raise
     except (KeyboardInterrupt, SystemExit):
-        _let_go(claimed, held, run)
+        # If it came between a commit and its note, the claim in hand is out of date: the lease frees the turn.
+        with suppress(LostClaim):
+            _let_go(claimed, held, run)
         raise
     except (Exception, CancelledError) as problem:
         _give_back(claimed, held, run, problem)

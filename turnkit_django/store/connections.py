@@ -144,9 +144,7 @@ def _forget() -> None:
     for connection in connections.all(initialized_only=True):
         connection.connection = None
         # A pool's threads do not survive a fork; the child makes its own.
-        pools = getattr(type(connection), "_connection_pools", None)
-        if pools is not None:
-            pools.clear()
+        getattr(type(connection), "_connection_pools", {}).clear()
 
 
 def pause_before_repeat(attempt: int) -> None:

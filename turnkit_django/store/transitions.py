@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Q
@@ -588,6 +588,8 @@ def _attempt_end(turn: Turn, end: AttemptEnd) -> Fields:
             return {**_NO_ATTEMPT, "unknown_attempts": turn.unknown_attempts + 1, "cost": None}
         case AttemptEnd.ANSWERED:
             return _NO_ATTEMPT
+        case _:
+            assert_never(end)
 
 
 def _wake_lane(conversation_id: str) -> None:
