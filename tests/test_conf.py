@@ -1,5 +1,6 @@
 """The settings: defaults, and what is said about a wrong one."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -65,6 +66,24 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(name: Any, hint:
         ("COST_RATES", {"m": {"INPUT": 1}}, "expected for 'm' a dict with keys out of cache_read, cache_write, input"),
         ("COST_RATES", {"m": 5}, "expected for 'm' a dict"),
         ("REQUEST_FORMS", {"m": {"length": 9}}, "keys out of call_id_length, empty_content"),
+        ("REQUEST_FORMS", {5: {}}, "expected the name of a model, got 5"),
+        ("REQUEST_FORMS", {"m": {"call_id_length": "9"}}, "for 'm': expected `call_id_length` from 6 to 40, got '9'"),
+        ("REQUEST_FORMS", {"m": {"call_id_length": 41}}, "for 'm': expected `call_id_length` from 6 to 40, got 41"),
+        ("REQUEST_FORMS", {"m": {"empty_content": "no"}}, "expected `empty_content` in null, absent, empty, got 'no'"),
+        ("COST_RATES", {"m": {"input": "2,50"}}, "for 'm': expected `input` to be US dollars per million tokens"),
+        ("COST_RATES", {"m": {"input": -1}}, "got -1"),
+        ("COST_RATES", {"m": {"output": float("nan")}}, "got nan"),
+        ("COST_RATES", {"m": {"output": "1e30"}}, "got '1e30'"),
+        ("COST_RATES", {"m": {"output": True}}, "got True"),
+        ("COST_RATES", {"m": {"thinking": None}}, "got None"),
+        ("LEASE_SECONDS", 10**12, "expected at most 2147483 seconds, got 1000000000000"),
+        # In a list, because pytest cannot print the number itself.
+        ("LEASE_SECONDS", [10**5000], "expected int, got a list that cannot be printed (list)"),
+        ("MODEL_TIMEOUT", 10**12, "expected at most 2147483 seconds"),
+        ("TIMEOUT", 2**31, "expected at most 2147483647"),
+        ("MAX_OUTPUT_TOKENS", 2**40, "expected at most 2147483647"),
+        ("QUEUE", " ", "expected text that is not empty, got ' '"),
+        ("DEFAULT_MODEL", "a\x00", "without NUL and lone surrogates, got 'a\\x00'"),
     ],
 )
 def test_a_wrong_value_is_told_with_what_was_expected_and_what_came(name: str, value: Any, message: str):
@@ -73,12 +92,19 @@ def test_a_wrong_value_is_told_with_what_was_expected_and_what_came(name: str, v
     assert message in said
 
 
+def test_a_number_that_python_does_not_print_is_told_by_its_size():
+    [(_, said, _hint)] = told(LEASE_SECONDS=10**5000)
+    assert said == "TURNKIT['LEASE_SECONDS']: expected at most 2147483 seconds, got an int of 16610 bits"
+
+
 @pytest.mark.parametrize(
     "values",
     [
         {"MAX_RECOVERIES": 0, "MODEL_RETRIES": 0, "MAX_ITERATIONS": 0, "TIMEOUT": None},
         {"CLIENT": "turnkit_django.clients.LiteLLMClient", "DISPATCHER": "turnkit_django.dispatch.RQDispatcher"},
         {"COST_RATES": {"m": {"input": 1, "thinking": "0.5"}}, "REQUEST_FORMS": {"m*": {"call_id_length": 9}}},
+        {"COST_RATES": {"m": {"input": 0.5, "output": Decimal("2.5")}, "free": {}}},
+        {"REQUEST_FORMS": {"m": {"call_id_length": None, "empty_content": "empty"}}},
     ],
 )
 def test_right_values_are_taken(values: dict[str, Any]):
@@ -102,3 +128,72 @@ def test_secrets_that_this_process_knows_are_cleaned_by_value(monkeypatch: pytes
     monkeypatch.setenv("DB_PASSWORD_TEST", SECRET)
     with override_settings(SECRET_KEY="a-very-secret-key"):
         assert conf.clean(f"login {SECRET} with a-very-secret-key") == "login [redacted] with [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SECRET_KEY", SECRET),
+        ("SECRET_KEY_FALLBACKS", ["first-old-key", SECRET]),
+        ("EMAIL_HOST_PASSWORD", SECRET),
+        ("STRIPE_SECRET_KEY", SECRET),
+        ("STRIPE_SECRET_KEY", SECRET.encode()),
+        ("API_CREDENTIALS", {"stripe": {"live": SECRET}}),
+        ("RQ_QUEUES", {"turnkit": {"HOST": "cache", "PASSWORD": SECRET}}),
+        ("RQ_QUEUES", {"turnkit": {"URL": f"redis://:{SECRET}@cache:6379/0"}}),
+        ("CACHES", {"default": {"LOCATION": ["redis://one/0", f"redis://anna:{SECRET}@two/0"]}}),
+        ("CACHES", {"default": {"OPTIONS": {"PASSWORD": SECRET}}}),
+        ("BROKER", f"amqp://anna:{SECRET}@broker//"),
+        ("BROKER", "amqp://anna:hunter2%2Dhunter2@broker//"),
+        ("TURNKIT_EXTRA", ({"api_key": SECRET},)),
+    ],
+    ids=lambda _: "",  # pytest puts the name of a test into the environment
+)
+def test_settings_that_look_secret_are_cleaned_by_value(name: str, value: Any):
+    with override_settings(**{name: value}):
+        assert conf.clean(f"login {SECRET} failed") == "login [redacted] failed"
+    assert SECRET in conf.clean(f"login {SECRET} failed")
+
+
+def test_the_passwords_of_databases_are_cleaned_by_value(monkeypatch: pytest.MonkeyPatch):
+    from django.conf import settings
+
+    monkeypatch.setattr(settings, "DATABASES", {"default": {"PASSWORD": SECRET, "NAME": "turnkit-name"}})
+    conf.forget_secrets()
+    assert conf.clean(f"{SECRET} turnkit-name") == "[redacted] turnkit-name"
+    monkeypatch.undo()
+    conf.forget_secrets()
+
+
+def test_a_url_of_the_environment_gives_its_password_away(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REDIS_URL", f"redis://:{SECRET}@cache/0")
+    assert conf.clean(f"login {SECRET} at cache") == "login [redacted] at cache"
+
+
+def test_words_of_harmless_settings_stay():
+    from django.conf import settings
+
+    words = " ".join([*settings.PASSWORD_HASHERS, *settings.INSTALLED_APPS, settings.CSRF_COOKIE_NAME])
+    with override_settings(
+        CACHES={"default": {"KEY_PREFIX": "ordinary", "LOCATION": "redis://cache-host/0"}},
+        RQ_QUEUES={"token_refresh": {"HOST": "ordinary-host"}},
+        STRIPE_KEY=None,
+    ):
+        assert conf.clean(f"{words} ordinary cache-host ordinary-host") == f"{words} ordinary cache-host ordinary-host"
+
+
+def test_the_settings_are_walked_once():
+    with override_settings(STRIPE_SECRET_KEY=SECRET):
+        conf.clean("")
+        before = conf.known_secrets.cache_info().misses
+        conf.clean("")
+        assert conf.known_secrets.cache_info().misses == before
+
+
+def test_a_traceback_is_cleaned():
+    try:
+        raise ValueError("redis://:hunter2@cache/0")
+    except ValueError as problem:
+        told = conf.clean_traceback(problem)
+    assert told.startswith("Traceback (most recent call last):")
+    assert told.endswith("ValueError: redis://[redacted]@cache/0")

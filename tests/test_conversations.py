@@ -1,5 +1,6 @@
 """The verbs that open, feed and run conversations, and what they refuse."""
 
+import re
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -10,8 +11,9 @@ from django.test import TestCase
 
 from tests.testapp.agents import helper
 from tests.testapp.models import Effect
+from turnkit_django import Agent, register
 from turnkit_django.engine import model_call
-from turnkit_django.errors import InputError, LaneBusy, StateError
+from turnkit_django.errors import ConfigError, InputError, LaneBusy, StateError
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, text
 from turnkit_django.testing.clients import ScriptedModel
@@ -123,6 +125,83 @@ def test_context_is_copied_when_it_is_handed_in(turnkit_model):
     turn = helper.conversation(context=context).prepare("please")
     context["list"].append(2)
     assert Turn.objects.get(pk=turn.pk).context == {"list": [1]}
+
+
+@pytest.mark.parametrize("value", [["a"], "text", 5, True, [], 0, ""], ids=repr)
+@pytest.mark.parametrize("name", ["metadata", "context"])
+def test_facts_and_context_must_be_json_objects(name: str, value: Any):
+    said = re.escape(f"expected `{name}` to be JSON: an object (a dict), got {value!r} ({type(value).__name__})")
+    calls = [helper.conversation, lambda **options: helper.submit("please", **options)]
+    for refuse in calls:
+        with pytest.raises(InputError, match=said):
+            refuse(**{name: value})
+    assert rows() == [0, 0, 0, 0]
+    conversation = helper.conversation()
+    verb = conversation.say if name == "metadata" else conversation.submit
+    with pytest.raises(InputError, match=said):
+        verb("please", **{name: value})
+    assert rows() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("model", [1, "", "  ", ["m"], b"m", False], ids=repr)
+def test_a_model_must_be_named_by_a_text(model: Any):
+    said = re.escape(
+        f"expected `model` to be a litellm model string, such as `openai/gpt-5-mini`, or None, got {model!r}"
+    )
+    for refuse in (
+        lambda: helper.conversation(model=model),
+        lambda: helper.submit("please", model=model),
+        lambda: helper.prepare("please", model=model),
+        lambda: helper.run("please", model=model),
+    ):
+        with pytest.raises(InputError, match=said):
+            refuse()
+    assert rows() == [0, 0, 0, 0]
+    with pytest.raises(InputError, match=said):
+        helper.conversation().submit("please", model=model)
+    assert rows() == [1, 0, 0, 0]
+
+
+def test_a_name_of_a_model_that_cannot_be_stored_is_cleaned():
+    assert helper.conversation(model="m\x00").model == "m\ufffd"
+
+
+def test_a_number_that_python_does_not_print_is_no_json():
+    for refuse in (helper.conversation, lambda **options: helper.submit("please", **options)):
+        with pytest.raises(InputError, match="expected `context` to be JSON: an int of 16610 bits has too many digits"):
+            refuse(context={"a": 10**5000})
+    with pytest.raises(InputError, match="not blank, got an int of 16610 bits"):
+        helper.submit(10**5000)
+    assert rows() == [0, 0, 0, 0]
+
+
+def test_an_agent_takes_the_options_of_a_turn(turnkit_model):
+    model = turnkit_model([text("one"), text("two")])
+    thinker = register(Agent(name="thinker", model="openai/gpt-5-mini", thinking={"effort": "low"}))
+    run = thinker.run("please", model="openai/gpt-5", thinking={"effort": "high"})
+    assert (run.turn.model, run.turn.options) == ("openai/gpt-5", {"thinking": {"effort": "high"}})
+    assert thinker.submit("please", thinking=None).turn.options == {}
+    assert thinker.prepare("please").turn.options == {"thinking": {"effort": "low"}}
+    drain()
+    assert [(request.model, request.thinking) for request in model.requests] == [
+        ("openai/gpt-5", {"effort": "high"}),
+        ("openai/gpt-5-mini", None),
+    ]
+
+
+@pytest.mark.parametrize("options", [{"thinking": "high"}, {"thinking": {"effort": "extreme"}}])
+@pytest.mark.parametrize("verb", ["prepare", "run", "submit"])
+def test_an_option_that_an_agent_cannot_use_leaves_nothing_behind(verb: str, options: dict[str, Any]):
+    with pytest.raises(InputError, match="agent `helper`: expected `thinking`"):
+        getattr(helper, verb)("please", **options)
+    assert rows() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("verb", ["prepare", "run", "submit"])
+def test_an_agent_that_is_not_registered_runs_nothing(verb: str):
+    with pytest.raises(ConfigError, match="expected the name of a registered agent, got 'stranger'"):
+        getattr(Agent(name="stranger"), verb)("please")
+    assert rows() == [0, 0, 0, 0]
 
 
 # Keys
@@ -350,3 +429,11 @@ def test_an_unknown_cost_makes_the_sum_unknown_and_a_failed_turn_counts(turnkit_
         turnkit_model([text("hi")], cost=cost)
         conversation.ask("please")
     assert (conversation.cost, conversation.usage.total_tokens) == (total, 240)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_that_was_asked_with_gives_that_turn_when_it_is_submitted_again(turnkit_model):
+    turnkit_model([text("hi")])
+    conversation = helper.conversation()
+    asked = conversation.ask("Hello", key="k")
+    assert conversation.submit("Hello", key="k") == asked

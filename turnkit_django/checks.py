@@ -40,6 +40,17 @@ def check_binding(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
 
 
 @register("turnkit")
+def check_isolation(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.E005: transactions run at READ COMMITTED, where a lock is followed by a fresh look."""
+    alias = connections.alias()
+    level = databases[alias].settings_dict.get("OPTIONS", {}).get("isolation_level")
+    if level is None or str(getattr(level, "name", level)).replace(" ", "_").upper() in {"READ_COMMITTED", "2"}:
+        return []
+    message = f"The database {alias!r} has the isolation level {level!r}."
+    return [Error(message, hint="Remove the option: READ COMMITTED is the default.", id="turnkit.E005")]
+
+
+@register("turnkit")
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.E002 and E003: `TURNKIT` has only known settings, each with a value of its kind."""
     ids = {"unknown": "turnkit.E002", "value": "turnkit.E003"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import traceback
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +16,24 @@ from functools import cache
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+from django.utils.functional import Promise
 from django.utils.module_loading import import_string
 
-from turnkit_django.core.redaction import looks_secret, redact
+from turnkit_django.core.content import is_storable, shown
+from turnkit_django.core.cost import rate_problem
+from turnkit_django.core.redaction import looks_secret, redact, url_passwords
+from turnkit_django.core.requests import form_problem
 from turnkit_django.errors import ConfigError
 
 _RATE_KEYS = frozenset({"input", "output", "cache_read", "cache_write", "thinking"})
 _FORM_KEYS = frozenset({"call_id_length", "empty_content"})
+_MAY_BE_ZERO = frozenset({"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS"})
+_WAITS = frozenset({"LEASE_SECONDS", "MODEL_TIMEOUT", "MAX_RETRY_AFTER", "WORKER_SLICE"})
+_LONGEST_WAIT = 2_147_483  # seconds; a wait of the operating system counts milliseconds in 32 bits
+_DEEPEST = 8
+
+MOST = 2**31 - 1
+"""The greatest number, of seconds too, that a limit may be: columns of turns hold no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +108,31 @@ def _wrong(name: str, value: object, hint: object) -> str:
     allowed = typing.get_args(hint) if hint == int | None else (typing.get_origin(hint) or hint,)
     if isinstance(value, bool) or not isinstance(value, allowed):
         names = " or ".join("None" if kind is type(None) else kind.__name__.lower() for kind in allowed)
-        return f"expected {names}, got {value!r:.80} ({type(value).__name__})"
-    if isinstance(value, int) and value < (0 if name in {"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS"} else 1):
-        return f"expected a positive number, got {value}"
-    if name in {"CLIENT", "DISPATCHER"}:
-        return _wrong_path(str(value))
-    if isinstance(value, Mapping):
-        return _wrong_table(value, _RATE_KEYS if name == "COST_RATES" else _FORM_KEYS)
+        return f"expected {names}, got {shown(value)} ({type(value).__name__})"
+    match value:
+        case int():
+            return _wrong_number(name, value)
+        case str():
+            return _wrong_text(name, value)
+        case Mapping():
+            return _wrong_table(value, of_rates=name == "COST_RATES")
     return ""
+
+
+def _wrong_number(name: str, value: int) -> str:
+    if value < (0 if name in _MAY_BE_ZERO else 1):
+        return f"expected a positive number, got {shown(value)}"
+    if name in _WAITS and value > _LONGEST_WAIT:
+        return f"expected at most {_LONGEST_WAIT} seconds, got {shown(value)}"
+    return "" if value <= MOST else f"expected at most {MOST}, got {shown(value)}"
+
+
+def _wrong_text(name: str, value: str) -> str:
+    if not value.strip():
+        return f"expected text that is not empty, got {value!r}"
+    if not is_storable(value):
+        return f"expected text without NUL and lone surrogates, got {shown(value)}"
+    return _wrong_path(value) if name in {"CLIENT", "DISPATCHER"} else ""
 
 
 def _wrong_path(path: str) -> str:
@@ -114,11 +143,21 @@ def _wrong_path(path: str) -> str:
     return "" if isinstance(found, type) else f"expected the dotted path of a class, got {path!r}: {found!r:.80}"
 
 
-def _wrong_table(table: Mapping[str, object], keys: frozenset[str]) -> str:
+def _wrong_table(table: Mapping[object, object], *, of_rates: bool) -> str:
+    keys = _RATE_KEYS if of_rates else _FORM_KEYS
     for model, row in table.items():
+        if not isinstance(model, str):
+            return f"expected the name of a model, got {shown(model)}"
         if not isinstance(row, Mapping) or not set(row) <= keys:
-            return f"expected for {model!r} a dict with keys out of {', '.join(sorted(keys))}, got {row!r:.120}"
+            return f"expected for {model!r} a dict with keys out of {', '.join(sorted(keys))}, got {shown(row)}"
+        if problem := _wrong_rates(row) if of_rates else form_problem(row):
+            return f"for {model!r}: {problem}"
     return ""
+
+
+def _wrong_rates(row: Mapping[str, object]) -> str:
+    wrong = ((name, rate_problem(rate)) for name, rate in row.items())
+    return next((f"expected `{name}` to be {problem}" for name, problem in wrong if problem), "")
 
 
 @cache
@@ -136,13 +175,57 @@ def get() -> Settings:
 
 @receiver(setting_changed)
 def _forget(*, setting: str, **_: object) -> None:
+    forget_secrets()
     if setting == "TURNKIT":
         get.cache_clear()
 
 
 def clean(text: str) -> str:
-    """`text` without the secrets this process knows: values of secret-looking environment variables and settings."""
-    found = [value for name, value in os.environ.items() if looks_secret(name)]
-    found.append(str(django_settings.SECRET_KEY))
-    found.extend(str(database.get("PASSWORD") or "") for database in django_settings.DATABASES.values())
+    """`text` without the secrets this process knows: values of secret-looking environment variables and settings.
+
+    Also without passwords in the URLs of both, and without whatever looks like a credential.
+    """
+    found = set(known_secrets())
+    for name, value in os.environ.items():
+        found.update(url_passwords(value))
+        if looks_secret(name):
+            found.add(value)
     return redact(text, secrets=found)
+
+
+def clean_traceback(problem: BaseException) -> str:
+    """The traceback of `problem`, cleaned; for the log instead of `exc_info`, which would print it raw."""
+    return clean("".join(traceback.format_exception(problem))).rstrip("\n")
+
+
+@cache
+def known_secrets() -> frozenset[str]:
+    """The secrets in the settings. They are walked once, not for each error."""
+    names = [name for name in dir(django_settings) if name.isupper()]
+    # Past the lazy object, which warns of old settings and refuses an empty SECRET_KEY.
+    holder = vars(django_settings)["_wrapped"]
+    values = ((name, getattr(holder, name, None)) for name in names)
+    return frozenset(secret for name, value in values for secret in _secrets_of(name, value, is_secret=False))
+
+
+def forget_secrets() -> None:
+    """Walk the settings again at the next error."""
+    known_secrets.cache_clear()
+
+
+def _secrets_of(name: str, value: object, *, is_secret: bool, depth: int = 0) -> Iterator[str]:
+    """The secrets in one setting. A name says what its texts are; of a dict it says so only at the top."""
+    is_named = looks_secret(name)
+    match value:
+        case Mapping() if depth < _DEEPEST:
+            of_all = is_secret or (is_named and depth == 0)
+            for key, item in value.items():
+                yield from _secrets_of(str(key), item, is_secret=of_all, depth=depth + 1)
+        case list() | tuple() | set() | frozenset() if depth < _DEEPEST:
+            for item in value:
+                yield from _secrets_of("", item, is_secret=is_secret or is_named, depth=depth + 1)
+        case str() | bytes() | Promise():
+            text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+            yield from url_passwords(text)
+            if is_secret or is_named:
+                yield text

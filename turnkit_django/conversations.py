@@ -12,7 +12,7 @@ from turnkit_django import conf
 from turnkit_django.agents import Agent, get_agent
 from turnkit_django.agents.agent import check_thinking
 from turnkit_django.core import ids
-from turnkit_django.core.content import Json, clean_json, clean_text, text_part
+from turnkit_django.core.content import Json, clean_json, clean_text, shown, text_part
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import runner
 from turnkit_django.errors import ConfigError, InputError
@@ -46,24 +46,15 @@ def open_conversation(
         principal: Identity under which its turns act; any JSON.
 
     Raises:
-        InputError: If the subject is not saved or an argument is not JSON.
+        InputError: If the subject is not saved, the model is not a text, metadata or context is not a JSON object, or
+            the principal is not JSON.
     """
-    kind, key = _subject(subject)
-    conversation = Conversation(
-        id=ids.new_conversation_id(),
-        agent_name=agent.name,
-        model=model or "",
-        subject_type=kind,
-        subject_id=key,
-        metadata=_json("metadata", metadata or {}),
-        context=_json("context", context or {}),
-        principal=_json("principal", principal),
-    )
-    return transitions.open_conversation(conversation)
+    opened = _conversation(agent, subject=subject, model=model, metadata=metadata, context=context, principal=principal)
+    return transitions.open_conversation(opened)
 
 
 def say(conversation: Conversation, text: str, *, metadata: Mapping[str, Json] | None = None) -> Message:
-    message = _message(conversation, text, metadata=_json("metadata", metadata or {}))
+    message = _message(conversation, text, metadata=_object("metadata", metadata))
     return transitions.say(message)
 
 
@@ -107,11 +98,11 @@ def submit_turn(turn: Turn) -> Turn:
 
 
 def usage(conversation: Conversation) -> Usage:
-    return reads.usage(Turn.objects.filter(conversation=conversation))
+    return reads.usage(reads.of_conversation(conversation.pk))
 
 
 def cost(conversation: Conversation) -> Decimal | None:
-    return reads.cost(Turn.objects.filter(conversation=conversation))
+    return reads.cost(reads.of_conversation(conversation.pk))
 
 
 def prepare_run(agent: Agent, task: str, **options: Any) -> Run:
@@ -132,8 +123,10 @@ def submit_run(agent: Agent, task: str, **options: Any) -> Run:
 def _for_task(agent: Agent, task: str, options: dict[str, Any], *, is_submission: bool) -> Turn:
     _require_text(task)
     opened = {name: options.pop(name) for name in ("subject", "metadata", "context", "principal") if name in options}
-    conversation = open_conversation(agent, **opened)
-    return _start(conversation, task, key=None, options=options, is_submission=is_submission)
+    conversation = _conversation(agent, **opened)
+    draft, message = _draft(conversation, task, key=None, options=options)  # all is checked before a row is written
+    transitions.open_conversation(conversation)
+    return transitions.start(draft, message=message, is_submission=is_submission)
 
 
 def _start(
@@ -143,13 +136,36 @@ def _start(
     return transitions.start(draft, message=message, is_submission=is_submission)
 
 
+def _conversation(
+    agent: Agent,
+    *,
+    subject: Model | None = None,
+    model: str | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    context: Mapping[str, Json] | None = None,
+    principal: Json = None,
+) -> Conversation:
+    """A row that is not stored yet, of checked input."""
+    kind, key = _subject(subject)
+    return Conversation(
+        id=ids.new_conversation_id(),
+        agent_name=agent.name,
+        model=_model(model),
+        subject_type=kind,
+        subject_id=key,
+        metadata=_object("metadata", metadata),
+        context=_object("context", context),
+        principal=_json("principal", principal),
+    )
+
+
 def _draft(
     conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any]
 ) -> tuple[Turn, Message | None]:
     """Rows that are not stored yet, of checked input."""
     if key is not None and (not isinstance(key, str) or not key.strip() or len(key) > _LONGEST_KEY):
         wanted = f"a text of 1 to {_LONGEST_KEY} characters that is not blank"
-        raise InputError(f"{conversation.pk}: expected `key` to be {wanted}, got {key!r:.80}")
+        raise InputError(f"{conversation.pk}: expected `key` to be {wanted}, got {shown(key)}")
     message = None if text is None else _message(conversation, text, metadata={})
     turn = _turn(conversation, options)
     turn.submission_key = None if key is None else clean_text(key)
@@ -171,8 +187,8 @@ def _turn(conversation: Conversation, options: dict[str, Any]) -> Turn:
         agent_name=agent.name,
         agent_version=agent.version,
         agent_fingerprint=agent.fingerprint,
-        model=clean_text(options.get("model") or conversation.model or agent.model or settings.DEFAULT_MODEL),
-        context=_json("context", conversation.context if context is None else context),
+        model=_model(options.get("model")) or conversation.model or agent.model or settings.DEFAULT_MODEL,
+        context=_object("context", conversation.context if context is None else context),
         principal=_json("principal", conversation.principal if principal is None else principal),
         options=_request_options(agent, options),
         max_iterations=settings.MAX_ITERATIONS if agent.max_iterations is None else agent.max_iterations,
@@ -205,15 +221,33 @@ def _message(conversation: Conversation, text: str, *, metadata: Json) -> Messag
 
 def _require_text(text: str) -> None:
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"expected the message to be a text that is not blank, got {text!r:.80}")
+        raise InputError(f"expected the message to be a text that is not blank, got {shown(text)}")
 
 
 def _subject(subject: Model | None) -> tuple[str, str]:
     if subject is None:
         return "", ""
     if not isinstance(subject, Model) or subject.pk is None or subject._state.adding:
-        raise InputError(f"expected `subject` to be a saved model instance, got {subject!r:.80}")
+        raise InputError(f"expected `subject` to be a saved model instance, got {shown(subject)}")
     return subject._meta.label_lower, str(subject.pk)
+
+
+def _model(name: object) -> str:
+    if name is None:
+        return ""
+    if not isinstance(name, str) or not name.strip():
+        got = f"{shown(name)} ({type(name).__name__})"
+        raise InputError(
+            f"expected `model` to be a litellm model string, such as `openai/gpt-5-mini`, or None, got {got}"
+        )
+    return clean_text(name)
+
+
+def _object(name: str, value: object) -> Json:
+    if value is not None and not isinstance(value, Mapping):
+        got = f"{shown(value)} ({type(value).__name__})"
+        raise InputError(f"expected `{name}` to be JSON: an object (a dict), got {got}")
+    return _json(name, value or {})
 
 
 def _json(name: str, value: object) -> Json:

@@ -48,6 +48,8 @@ class ModelError(TurnkitError):
     Args:
         message: What happened, without secrets.
         status_code: The provider's HTTP status, or None when there was none.
+        is_lost: Whether the request may have been worked on though no answer came, so that its bill is unknown; None:
+            there was no status.
 
     Attributes:
         usage: Token counts that came with the error, by the names of `core.usage.Usage`; set by the client, else None.
@@ -55,9 +57,10 @@ class ModelError(TurnkitError):
 
     usage: Mapping[str, int] | None = None
 
-    def __init__(self, message: str, *, status_code: int | None = None) -> None:
+    def __init__(self, message: str, *, status_code: int | None = None, is_lost: bool | None = None) -> None:
         super().__init__(message)
         self.status_code = status_code
+        self.is_lost = status_code is None if is_lost is None else is_lost
 
 
 class TransientModelError(ModelError):
@@ -67,8 +70,15 @@ class TransientModelError(ModelError):
         retry_after: Seconds the provider asked to wait, or None.
     """
 
-    def __init__(self, message: str, *, status_code: int | None = None, retry_after: float | None = None) -> None:
-        super().__init__(message, status_code=status_code)
+    def __init__(
+        self,
+        message: str,
+        *,
+        status_code: int | None = None,
+        is_lost: bool | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, status_code=status_code, is_lost=is_lost)
         self.retry_after = retry_after
 
 

@@ -51,7 +51,7 @@ class Run:
     @property
     def turns(self) -> QuerySet[Turn]:
         """All turns of the tree."""
-        return Turn.objects.filter(root=self.turn.pk).order_by("created_at", "pk")
+        return reads.tree(self.turn.pk)
 
     @property
     def failed_turns(self) -> QuerySet[Turn]:
@@ -60,11 +60,11 @@ class Run:
     @property
     def messages(self) -> QuerySet[Message]:
         """The messages of all conversations of the tree."""
-        return Message.objects.filter(conversation__in=self.turns.values("conversation"))
+        return reads.messages(reads.tree(self.turn.pk))
 
     @property
     def tool_executions(self) -> QuerySet[ToolExecution]:
-        return ToolExecution.objects.filter(turn__in=self.turns.values("pk"))
+        return reads.executions(reads.tree(self.turn.pk))
 
     @property
     def usage(self) -> Usage:

@@ -129,8 +129,17 @@ def test_a_name_that_cannot_become_a_tool_name_is_refused(name: Any):
         ({"timeout": -1}, "`timeout` to be a timedelta or whole seconds, not negative, or None, got -1"),
         ({"timeout": 1.5}, "`timeout` to be a timedelta"),
         ({"timeout": True}, "`timeout` to be a timedelta"),
-        ({"timeout": 10**30}, "`timeout` to be a timedelta"),
+        ({"timeout": 10**30}, "`timeout` to be "),
         ({"timeout": timedelta(seconds=-1)}, "`timeout` to be a timedelta"),
+        ({"timeout": 10**12}, r"`timeout` to be at most 2147483647 seconds, or None, got 1000000000000 \(int\)"),
+        ({"timeout": timedelta(days=10**6)}, "`timeout` to be at most 2147483647 seconds"),
+        ({"max_iterations": 2**40}, "`max_iterations` to be at most 2147483647, or None, got 1099511627776"),
+        ({"max_output_tokens": 2**31}, "`max_output_tokens` to be at most 2147483647"),
+        ({"thinking": {"budget": 2**40}}, "`thinking budget` to be at most 2147483647"),
+        ({"version": "1\x00"}, "`version` to be text without NUL and lone surrogates, got '1.x00' .* at character 1"),
+        ({"model": "m\ud800"}, "`model` to be text without NUL and lone surrogates"),
+        ({"description": "\x00"}, "`description` to be text without NUL and lone surrogates"),
+        ({"instructions": "Be\udfff"}, "`instructions` to be text without NUL and lone surrogates"),
         ({"thinking": {}}, "`thinking` to be a dict with"),
         ({"thinking": "high"}, "`thinking` to be a dict with"),
         ({"thinking": {"depth": 1}}, "`thinking` to be a dict with"),
@@ -223,3 +232,17 @@ def test_the_defining_module_is_seen_past_the_constructor_of_a_subclass():
             super().__init__(name=name, instructions="House rules.")
 
     assert House(name="house").module == build().module == __name__
+
+
+def test_a_number_that_python_does_not_print_is_refused_too():
+    with pytest.raises(
+        ConfigError, match="`max_iterations` to be at most 2147483647, or None, got an int of 16610 bits"
+    ):
+        build(max_iterations=10**5000)
+    with pytest.raises(ConfigError, match="an int of 16610 bits"):
+        build(timeout=10**5000)
+
+
+def test_the_greatest_limits_are_taken():
+    agent = build(max_iterations=2**31 - 1, max_output_tokens=2**31 - 1, timeout=2**31 - 1)
+    assert agent.timeout == timedelta(seconds=2**31 - 1)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from turnkit_django.clients.base import is_transient, retry_after_of
 from turnkit_django.clients.chat import RequestForm, form_for, parse_reply, request_body, usage_of
-from turnkit_django.core.content import ToolCall
+from turnkit_django.core.content import ToolCall, shown
 from turnkit_django.core.requests import ChatCall, ChatMessage, ModelReply, ModelRequest, ToolSpec
 from turnkit_django.core.usage import Usage
 from turnkit_django.errors import ConfigError, ModelError, PermanentModelError, TransientModelError
@@ -371,6 +371,8 @@ NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
         ("inf", None),
         ("soon", None),
         ("", None),
+        ("Mon, 30 Nov 99999999999999999999 12:00:00 GMT", None),
+        ("Mon, 30 Nov 2026 12:00:00 +99999999999999999999", None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
@@ -379,3 +381,37 @@ def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> 
 
 def test_no_header_asks_for_no_wait() -> None:
     assert retry_after_of({}) is None
+
+
+@pytest.mark.parametrize(
+    "extra", [float("nan"), float("inf"), {"a": [float("nan")]}, {1: 2}, object(), 10**5000, "\ud800"], ids=shown
+)
+def test_extra_fields_that_cannot_be_kept_do_not_spoil_a_good_answer(extra: Any) -> None:
+    message = {"content": "fine", "logprob": extra, "tool_calls": [{"id": "c", "x": extra, "function": {"name": "f"}}]}
+    reply = parse_reply({"choices": [{"message": message}]}, provider="acme")
+    assert (reply.text, reply.provider_data, [call.name for call in reply.calls]) == ("fine", None, ["f"])
+
+
+def test_arguments_that_are_no_json_are_still_text() -> None:
+    message = {"tool_calls": [{"function": {"name": "f", "arguments": {"at": date(2026, 1, 2)}}}]}
+    (call,) = parse_reply({"choices": [{"message": message}]}, provider="acme").calls
+    assert call.arguments == '{"at": "2026-01-02"}'
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 10**20, "completion_tokens": 5},
+        {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 10**11}},
+        {"prompt_tokens": 10, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 2**63}},
+    ],
+)
+def test_counts_that_cannot_be_make_the_usage_unknown(usage: dict[str, Any]) -> None:
+    assert usage_of({"usage": usage}) is None
+
+
+@pytest.mark.parametrize("code", ["²²²", "9" * 5000, "040", 10**20, True])
+def test_a_code_that_is_no_status_is_none(code: Any) -> None:
+    with pytest.raises(ModelError) as caught:
+        parse_reply({"error": {"message": "odd", "code": code}}, provider="acme")
+    assert caught.value.status_code is None

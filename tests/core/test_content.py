@@ -4,7 +4,18 @@ from decimal import Decimal
 
 import pytest
 
-from turnkit_django.core.content import Part, as_text, call_key, clean_json, clean_text, result_part, text_of, text_part
+from turnkit_django.core.content import (
+    Part,
+    as_text,
+    call_key,
+    clean_json,
+    clean_text,
+    is_storable,
+    result_part,
+    shown,
+    text_of,
+    text_part,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +73,29 @@ def test_the_text_of_a_message_is_its_text_parts() -> None:
 )
 def test_the_model_never_reads_an_empty_result(result: object, read: str) -> None:
     assert as_text(clean_json(result)) == read
+
+
+@pytest.mark.parametrize("value", [10**5000, -(10**5000), {"a": [10**5000]}], ids=["int", "negative", "inside"])
+def test_a_number_that_python_would_not_read_back_is_no_json(value: object) -> None:
+    with pytest.raises(TypeError, match="an int of 16610 bits has too many digits"):
+        clean_json(value)
+
+
+def test_long_numbers_that_can_be_read_back_stay() -> None:
+    assert clean_json([10**1000, -(10**1000)]) == [10**1000, -(10**1000)]
+
+
+def test_a_wrong_value_is_shown_whatever_its_repr_does() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert shown("x" * 100) == repr("x" * 100)[:80]
+    assert shown(10**5000) == "an int of 16610 bits"
+    assert shown(Broken()) == "a Broken that cannot be printed"
+
+
+def test_text_that_would_change_when_it_is_stored_is_told_apart() -> None:
+    assert is_storable("näh 😀\n")
+    assert not is_storable("a\x00")
+    assert not is_storable("a\ud800")

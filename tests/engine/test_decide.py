@@ -102,6 +102,10 @@ ANSWER, CALLS = Verdict(ReplyKind.ANSWER), Verdict(ReplyKind.CALLS)
 BLOCKED = "the model refused or its answer was blocked"
 
 
+def broken_off(reason: str) -> Verdict:
+    return Verdict(ReplyKind.BROKEN_OFF, f"the provider broke the answer off (finish reason {reason!r})")
+
+
 def nothing(finish: str) -> Verdict:
     return Verdict(ReplyKind.EMPTY, f"the model answered nothing (finish reason {finish!r})")
 
@@ -127,7 +131,12 @@ def nothing(finish: str) -> Verdict:
         (reply("", "", finish="tool_calls", produced=300), CALLS),
         (reply("long", finish="stop", produced=300), ANSWER),
         (reply("half a", finish="length"), CUT),
-        (reply("half a", finish="error"), Verdict(ReplyKind.CUT, "the provider broke the answer off with an error")),
+        (reply("half a", finish="max_tokens"), CUT),
+        (reply("half a", finish="error"), broken_off("error")),
+        (reply("half a", finish="MALFORMED_FUNCTION_CALL"), broken_off("MALFORMED_FUNCTION_CALL")),
+        (reply("", "{}", finish="abort"), broken_off("abort")),
+        (reply("half a", finish="SAFETY"), Verdict(ReplyKind.REFUSED, BLOCKED)),
+        (reply("whole", finish="eos"), Verdict(ReplyKind.ANSWER)),
         (reply("", finish="length"), CUT),
         (reply("", "{}", finish="length"), CUT),
         (reply("", finish="tool_calls"), nothing("tool_calls")),

@@ -344,3 +344,14 @@ def test_ids_stay_the_same_while_a_conversation_grows(messages, length):
     ]
     before, after = (ids(projected(each, own="later", id_length=length)) for each in (messages, more))
     assert after[: len(before)] == before
+
+
+def test_results_of_erased_turns_stay_with_the_nearest_call_before_them():
+    messages = [
+        stored(1, "assistant", call("call_1"), turn=None),
+        stored(2, "tool", result("call_1", "first"), turn=None),
+        stored(3, "assistant", call("call_1"), turn=None),
+        stored(4, "tool", result("call_1", "second"), turn=None),
+        stored(5, "user", "own?", turn=OWN),
+    ]
+    assert [message["content"] for message in projected(messages) if message["role"] == "tool"] == ["first", "second"]

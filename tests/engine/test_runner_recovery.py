@@ -52,6 +52,7 @@ def agent(**options: Any) -> Agent:
 
 def make_due() -> None:
     """Let back-offs and parking be over."""
+    Turn.objects.update(next_check_at=None)
     Turn.objects.filter(not_before__isnull=False).update(not_before=ClockTime())
 
 
@@ -385,7 +386,7 @@ def test_a_row_that_cannot_be_handled_stops_no_other(turnkit_model, scope: str):
     assert (counts.recovered, counts.errors) == (1, 1)
     oldest.refresh_from_db()
     if scope != "true":
-        assert ("poisoned" in oldest.error["message"], oldest.not_before is not None) == (True, True)
+        assert ("poisoned" in oldest.error["message"], oldest.next_check_at is not None) == (True, True)
         assert reconcile.run_pass(batch=10).errors == 0, "it is looked at again later, not in every pass"
     with connection.cursor() as cursor:
         cursor.execute("DROP TRIGGER poison ON turnkit_turn; DROP FUNCTION poison()")

@@ -4,14 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import override_settings
 
 from tests.testapp.agents import helper
+from tests.waiting import wait_until
 from turnkit_django.models import Turn
 from turnkit_django.models.querysets import ClockTime
 from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, text
@@ -110,3 +114,69 @@ def test_a_loop_works_until_it_is_told_to_stop(number: signal.Signals):
     turn.refresh_from_db()
     assert turn.status == "failed"
     assert_clean()
+
+
+@pytest.fixture
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_a_stop_order_is_followed_between_two_turns(turnkit_model):
+    def stopping(request):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return text("done")
+
+    turnkit_model(stopping)
+    turns = [helper.conversation().submit("please") for _ in range(3)]
+    assert "run 1, errors 0" in reconcile("--loop", "60", "--run")
+    assert sorted(Turn.objects.filter(pk__in=[turn.pk for turn in turns]).values_list("status", flat=True)) == [
+        "completed",
+        "pending",
+        "pending",
+    ]
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_maintenance_does_not_wait_until_work_stops_flowing_in(turnkit_model):
+    replies = []
+
+    def flowing(request):
+        replies.append(request)
+        helper.conversation().submit("and more")
+        threading.Event().wait(0.02)
+        if len(replies) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return text("done")
+
+    turnkit_model(flowing)
+    helper.conversation().submit("please")
+    told = reconcile("--loop", "0.01", "--run").splitlines()
+    assert [line.split(", ")[4] for line in told] == ["run 1", "run 1", "run 1"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_loop_outlives_an_error_of_the_database():
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    command = [sys.executable, "-m", "django", "turnkit_reconcile", "--loop", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as loop:
+        try:
+            assert loop.stdout.readline() == NOTHING
+            with connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE turnkit_turn RENAME TO elsewhere")
+                try:
+                    told = loop.stderr.readline()
+                finally:
+                    cursor.execute("ALTER TABLE elsewhere RENAME TO turnkit_turn")
+            turn = helper.conversation().submit("please")
+            Turn.objects.update(deadline_at=ClockTime() - timedelta(seconds=1))
+            wait_until(lambda: Turn.objects.get(pk=turn.pk).status == "failed", lambda: loop.poll())
+            loop.send_signal(signal.SIGTERM)
+            loop.communicate(timeout=20)
+        finally:
+            loop.kill()
+    assert told.startswith("reconcile: the database failed; trying again: ProgrammingError: relation")
+    assert loop.returncode == 0

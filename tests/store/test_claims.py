@@ -53,7 +53,7 @@ def fail(claim: Claim) -> object:
 
 
 def park(claim: Claim) -> object:
-    return transitions.park(claim, error={}, seconds=0)
+    return transitions.park(claim, error={}, seconds=0, attempt=AttemptEnd.REFUSED)
 
 
 def release(claim: Claim) -> object:

@@ -46,12 +46,17 @@ class Wire:
     sent: list[Message] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
     _next_cuts: list[Cut] = field(default_factory=list)
+    _at: Callable[[str], bool] = lambda sql: True
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def cut_next(self, *how: Cut) -> None:
-        """Let the connection die with the next message of any thread that is work, and with those behind it."""
+    def cut_next(self, *how: Cut, at: Callable[[str], bool] = lambda sql: True) -> None:
+        """Let the connection die with the next message that is work, and with those behind it.
+
+        Args:
+            at: Which message is meant first: the renewer of the process may speak at any moment.
+        """
         with self._lock:
-            self._next_cuts = list(how)
+            self._next_cuts, self._at = list(how), at
 
     @property
     def left(self) -> int:
@@ -61,8 +66,9 @@ class Wire:
     def _noted(self, number: int, sql: str) -> Cut | None:
         with self._lock:
             self.sent.append(Message(number, sql))
-            if not self._next_cuts or is_setup(sql):
+            if not self._next_cuts or is_setup(sql) or not self._at(sql):
                 return None
+            self._at = lambda sql: True
             self.cuts.append(sql)
             return self._next_cuts.pop(0)
 

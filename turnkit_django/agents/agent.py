@@ -9,10 +9,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import FrameType, MappingProxyType
+from types import EllipsisType, FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from turnkit_django.core.content import Json
+from turnkit_django.conf import MOST
+from turnkit_django.core.content import Json, is_storable, shown
 from turnkit_django.core.requests import ToolSpec
 from turnkit_django.errors import ConfigError
 from turnkit_django.tools.tool import Tool, as_tool
@@ -152,7 +153,18 @@ class Agent:
         context: Mapping[str, Json] | None = None,
         principal: Json = None,
     ) -> Any:
-        """A new, saved `Conversation` with this agent."""
+        """A new, saved `Conversation` with this agent.
+
+        Args:
+            subject: A saved model instance it is about.
+            model: Instead of the agent's, in all its turns.
+            metadata: The application's own facts, a JSON object.
+            context: Default run context of its turns, for tools, a JSON object.
+            principal: Identity under which its turns act; any JSON.
+
+        Raises:
+            InputError: If an argument cannot be used; it names the argument. Nothing was written.
+        """
         from turnkit_django import conversations
 
         return conversations.open_conversation(
@@ -167,12 +179,32 @@ class Agent:
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
         principal: Json = None,
+        model: str | None = None,
+        thinking: Mapping[str, Json] | EllipsisType | None = ...,
     ) -> Any:
-        """A `Run` of `task` in a conversation of its own: pending, nothing called."""
+        """A `Run` of `task` in a conversation of its own: pending, nothing called.
+
+        Args:
+            task: The user's message.
+            subject: As in `conversation`; so are `metadata`, `context` and `principal`.
+            model: Instead of the agent's, in this turn.
+            thinking: Instead of the agent's; None switches it off, `...` leaves it.
+
+        Raises:
+            InputError: If the task is blank or an argument cannot be used. Nothing was written.
+            ConfigError: If the agent is not registered: a worker could not find it.
+        """
         from turnkit_django import conversations
 
         return conversations.prepare_run(
-            self, task, subject=subject, metadata=metadata, context=context, principal=principal
+            self,
+            task,
+            subject=subject,
+            metadata=metadata,
+            context=context,
+            principal=principal,
+            model=model,
+            **_given(thinking=thinking),
         )
 
     def run(
@@ -183,11 +215,30 @@ class Agent:
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
         principal: Json = None,
+        model: str | None = None,
+        thinking: Mapping[str, Json] | EllipsisType | None = ...,
     ) -> Any:
-        """The `Run` of `task`, executed in this process."""
+        """The `Run` of `task`, executed in this process and ended. Arguments as in `prepare`.
+
+        A turn that failed is no exception: `status` and `error` of the run tell.
+
+        Raises:
+            InputError: As in `prepare`.
+            ConfigError: As in `prepare`.
+            StateError: If called inside the application's own transaction.
+        """
         from turnkit_django import conversations
 
-        return conversations.run(self, task, subject=subject, metadata=metadata, context=context, principal=principal)
+        return conversations.run(
+            self,
+            task,
+            subject=subject,
+            metadata=metadata,
+            context=context,
+            principal=principal,
+            model=model,
+            **_given(thinking=thinking),
+        )
 
     def submit(
         self,
@@ -197,20 +248,38 @@ class Agent:
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
         principal: Json = None,
+        model: str | None = None,
+        thinking: Mapping[str, Json] | EllipsisType | None = ...,
     ) -> Any:
-        """The `Run` of `task`, handed to a worker: durable."""
+        """The `Run` of `task`, handed to a worker: durable. Arguments as in `prepare`.
+
+        Raises:
+            InputError: As in `prepare`.
+            ConfigError: As in `prepare`.
+        """
         from turnkit_django import conversations
 
         return conversations.submit_run(
-            self, task, subject=subject, metadata=metadata, context=context, principal=principal
+            self,
+            task,
+            subject=subject,
+            metadata=metadata,
+            context=context,
+            principal=principal,
+            model=model,
+            **_given(thinking=thinking),
         )
+
+
+def _given(**options: object) -> dict[str, Any]:
+    """The options that were given; None is a value of its own."""
+    return {name: value for name, value in options.items() if value is not ...}
 
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"Agent(name={name!r:.120}): expected 1 to 64 letters, digits or `_`, not starting with a digit"
-        )
+        expected = "1 to 64 letters, digits or `_`, not starting with a digit"
+        raise ConfigError(f"Agent(name={shown(name, longest=120)}): expected {expected}")
 
 
 def _module_of_caller(frame: FrameType | None, agent: Agent) -> str:
@@ -247,12 +316,16 @@ class _Check:
         self.agent = agent
 
     def wrong(self, option: str, expected: str, value: object, advice: str = "") -> ConfigError:
-        got = f"{value!r:.80} ({type(value).__name__})"
+        got = f"{shown(value)} ({type(value).__name__})"
         return ConfigError(f"agent `{self.agent}`: expected `{option}` to be {expected}, got {got}{advice}")
 
     def text(self, option: str, value: object, *, may_be_empty: bool = True) -> str:
         if not isinstance(value, str) or not (may_be_empty or value.strip()):
             raise self.wrong(option, "text" if may_be_empty else "text that is not empty", value)
+        if not is_storable(value):
+            where = f" at character {next(place for place, letter in enumerate(value) if not is_storable(letter))}"
+            advice = "; PostgreSQL cannot hold it, and models cannot be sent it"
+            raise self.wrong(option, "text without NUL and lone surrogates", value, advice=f"{where}{advice}")
         return value
 
     def number(self, option: str, value: object, *, least: int) -> int | None:
@@ -260,20 +333,23 @@ class _Check:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self.wrong(option, f"a whole number of at least {least}, or None", value)
+        if value > MOST:
+            raise self.wrong(option, f"at most {MOST}, or None", value)
         return value
 
     def duration(self, option: str, value: object) -> timedelta | None:
         if value is None:
             return None
-        try:
-            wanted = (
-                value if isinstance(value, timedelta) else timedelta(seconds=self.number(option, value, least=0) or 0)
-            )
-        except (ConfigError, OverflowError):
-            wanted = timedelta(-1)
-        if wanted < timedelta(0):
+        seconds: float = -1
+        if isinstance(value, timedelta):
+            seconds = value.total_seconds()
+        elif isinstance(value, int) and not isinstance(value, bool):
+            seconds = value
+        if seconds < 0:
             raise self.wrong(option, "a timedelta or whole seconds, not negative, or None", value)
-        return wanted
+        if seconds > MOST:
+            raise self.wrong(option, f"at most {MOST} seconds, or None", value)
+        return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 
     def tools(self, entries: object) -> tuple[Tool, ...]:
         if not isinstance(entries, list | tuple):

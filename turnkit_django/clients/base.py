@@ -45,10 +45,12 @@ def is_transient(status_code: int | None) -> bool:
     return status_code is None or status_code in _RETRYABLE or not 400 <= status_code < 500
 
 
-def model_error(message: str, *, status_code: int | None, retry_after: float | None = None) -> ModelError:
-    """The error of the right class for a provider's status."""
+def model_error(
+    message: str, *, status_code: int | None, is_lost: bool | None = None, retry_after: float | None = None
+) -> ModelError:
+    """The error of the right class for a provider's status. `is_lost` as in `ModelError`."""
     if is_transient(status_code):
-        return TransientModelError(message, status_code=status_code, retry_after=retry_after)
+        return TransientModelError(message, status_code=status_code, is_lost=is_lost, retry_after=retry_after)
     return PermanentModelError(message, status_code=status_code)
 
 
@@ -65,8 +67,8 @@ def retry_after_of(headers: Mapping[str, str], *, now: datetime | None = None) -
 def _seconds_until(date: str, *, now: datetime) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+        if moment.tzinfo is None:  # "-0000": UTC, says RFC 5322
+            moment = moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - now).total_seconds())
+    except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is None:  # "-0000": UTC, says RFC 5322
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())

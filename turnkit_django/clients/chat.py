@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from turnkit_django.clients.base import model_error
 from turnkit_django.core.content import ToolCall, clean_json
-from turnkit_django.core.requests import ChatMessage, ModelReply, ModelRequest, ToolSpec
+from turnkit_django.core.requests import ChatMessage, EmptyContent, ModelReply, ModelRequest, ToolSpec, form_problem
 from turnkit_django.core.usage import Usage
 from turnkit_django.errors import ConfigError, ModelError, PermanentModelError, TransientModelError
 
-EmptyContent: TypeAlias = Literal["null", "absent", "empty"]
 Body: TypeAlias = "dict[str, Any]"
 
 # Everything else in a message is the provider's own state: signed reasoning, reasoning items, thought signatures.
@@ -23,6 +23,8 @@ STANDARD_MESSAGE_KEYS = frozenset(
 )
 STANDARD_CALL_KEYS = frozenset({"id", "type", "function", "index"})
 
+_MOST_TOKENS = 10**10  # far more than any model reads; columns hold the sum of many calls
+_STATUS = re.compile("[45][0-9][0-9]")
 _PERMANENT_CODES = frozenset(
     {
         "authentication_error",
@@ -66,14 +68,9 @@ def form_for(model: str, *, forms: Mapping[str, Mapping[str, Any]]) -> RequestFo
     name = model if model in forms else max(prefixes, key=len, default="")
     if not name:
         return RequestForm()
-    form = RequestForm(**forms[name])
-    length = form.call_id_length
-    if form.empty_content not in get_args(EmptyContent):
-        wanted = ", ".join(get_args(EmptyContent))
-        raise ConfigError(f"REQUEST_FORMS[{name!r}]: expected `empty_content` in {wanted}, got {form.empty_content!r}")
-    if length is not None and (not isinstance(length, int) or not 6 <= length <= 40):
-        raise ConfigError(f"REQUEST_FORMS[{name!r}]: expected `call_id_length` from 6 to 40, got {length!r}")
-    return form
+    if problem := form_problem(forms[name]):
+        raise ConfigError(f"REQUEST_FORMS[{name!r}]: {problem}")
+    return RequestForm(**forms[name])
 
 
 def request_body(request: ModelRequest, *, provider: str, form: RequestForm | None = None) -> Body:
@@ -146,7 +143,7 @@ def parse_reply(response: Mapping[str, Any], *, provider: str, cost: Decimal | N
     return ModelReply(
         text=_content_text(message.get("content")),
         calls=tuple(_call(call) for call in _list(message.get("tool_calls"))),
-        finish_reason=_text(choice.get("finish_reason")),
+        finish_reason=_finish_reason(choice),
         usage=usage,
         cost=cost,
         thinking=_text(message.get("reasoning_content")) or _text(message.get("reasoning")),
@@ -157,6 +154,12 @@ def parse_reply(response: Mapping[str, Any], *, provider: str, cost: Decimal | N
     )
 
 
+def _finish_reason(choice: Mapping[str, Any]) -> str:
+    """As the server wrote it: litellm turns every reason it does not know into `stop`, and keeps the word beside it."""
+    native = _dict(choice.get("provider_specific_fields")).get("native_finish_reason")
+    return _text(native) or _text(choice.get("finish_reason"))
+
+
 def _call(call: object) -> ToolCall:
     function = _dict(_dict(call).get("function"))
     arguments = function.get("arguments")
@@ -164,7 +167,7 @@ def _call(call: object) -> ToolCall:
         id=_text(_dict(call).get("id")),
         name=_text(function.get("name")),
         # Some servers send the arguments as an object instead of text.
-        arguments=json.dumps(arguments) if isinstance(arguments, dict | list) else _text(arguments),
+        arguments=json.dumps(arguments, default=str) if isinstance(arguments, dict | list) else _text(arguments),
     )
 
 
@@ -180,8 +183,11 @@ def _state(message: Mapping[str, Any]) -> str | None:
     of_calls = [_extra(_dict(call), known=STANDARD_CALL_KEYS) for call in _list(message.get("tool_calls"))]
     if any(of_calls):
         state["tool_calls"] = of_calls
-    # What UTF-8 cannot carry cannot be sent back.
-    return json.dumps(state) if state and clean_json(state) == state else None
+    try:
+        # What JSON or UTF-8 cannot carry cannot be sent back.
+        return json.dumps(state) if state and clean_json(state) == state else None
+    except (TypeError, RecursionError):
+        return None
 
 
 def _extra(fields: Mapping[str, Any], *, known: frozenset[str]) -> Body:
@@ -195,11 +201,13 @@ def _extra(fields: Mapping[str, Any], *, known: frozenset[str]) -> Body:
 
 
 def usage_of(response: Mapping[str, Any]) -> Usage | None:
-    """The tokens of a response in exclusive buckets; None if the provider did not say.
+    """The tokens of a response in exclusive buckets; None if the provider did not say, or said what cannot be.
 
     Zero for everything counts as not said: litellm writes that where a provider reports nothing.
     """
     counts = _dict(response.get("usage"))
+    if not _are_sound(counts):
+        return None
     prompt, completion = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
     if not prompt and not completion:
         return None
@@ -216,19 +224,26 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
     )
 
 
+def _are_sound(counts: Mapping[str, Any]) -> bool:
+    """Whether no count is beyond what any call uses; one such count puts the others in doubt."""
+    nested = [*_dict(counts.get("prompt_tokens_details")).values()]
+    nested += _dict(counts.get("completion_tokens_details")).values()
+    return all(count <= _MOST_TOKENS for count in [*counts.values(), *nested] if isinstance(count, int))
+
+
 def _error_in(holder: object) -> ModelError | None:
     error = _dict(holder).get("error")
     error = {"message": error} if isinstance(error, str) and error else _dict(error)
     if not any(error.values()):  # some servers add an empty error object to good answers
         return None
     code = next((error[key] for key in ("code", "status", "status_code", "type") if error.get(key)), None)
-    text = f"the provider answered with an error: {_text(error.get('message')) or json.dumps(error)}"
-    status = int(code) if isinstance(code, int | str) and str(code).isdigit() else None
-    if status is not None and 400 <= status <= 599:
+    text = f"the provider answered with an error: {_text(error.get('message')) or json.dumps(error, default=str)}"
+    status = int(code) if isinstance(code, int | str) and _STATUS.fullmatch(str(code)) else None
+    if status is not None:
         return model_error(text, status_code=status)
     if {str(error.get("code")), str(error.get("type"))} & _PERMANENT_CODES:
-        return PermanentModelError(text)
-    return TransientModelError(text)
+        return PermanentModelError(text, is_lost=False)
+    return TransientModelError(text, is_lost=False)
 
 
 def _text(value: object) -> str:

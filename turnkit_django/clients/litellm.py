@@ -14,17 +14,18 @@ from functools import cache
 from typing import Any
 
 from turnkit_django import conf
-from turnkit_django.clients.base import model_error, retry_after_of
+from turnkit_django.clients.base import is_transient, model_error, retry_after_of
 from turnkit_django.clients.chat import Body, form_for, parse_reply, request_body
 from turnkit_django.core.cost import cost_of, money
 from turnkit_django.core.redaction import redact
 from turnkit_django.core.requests import ModelReply, ModelRequest
 from turnkit_django.core.usage import Usage
-from turnkit_django.errors import ModelAccessError, ModelError
+from turnkit_django.errors import ModelAccessError, ModelError, TransientModelError
 
 logger = logging.getLogger("turnkit")
 
 _LONGEST_MESSAGE = 2000
+_DEEPEST_CAUSE = 20
 _CONNECT_SECONDS = 10.0
 _OPENAI_BASES = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
 _ENVIRONMENT = {
@@ -186,8 +187,23 @@ def _raw_body(error: Exception, *, received: list[str]) -> Mapping[str, Any] | N
 def _failure(error: Exception) -> ModelError:
     headers, status = _headers(error), getattr(error, "status_code", None)
     status = status if isinstance(status, int) else None
-    text = f"HTTP {status}: {error}" if headers else f"{type(error).__name__}: {error}"
-    return model_error(text, status_code=status, retry_after=retry_after_of(headers))
+    if headers:
+        return model_error(f"HTTP {status}: {error}", status_code=status, retry_after=retry_after_of(headers))
+    text = f"{type(error).__name__}: {error}"
+    if is_transient(status):
+        # No answer came. litellm makes up a status: 408 for its own time-outs, 500 for a broken connection.
+        return TransientModelError(text, is_lost=not _never_connected(error))
+    return model_error(text, status_code=status)
+
+
+def _never_connected(error: BaseException | None) -> bool:
+    """Whether the request did not even leave: somewhere below is an httpx error of connecting."""
+    seen = 0
+    while error is not None and seen < _DEEPEST_CAUSE:
+        if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False
 
 
 def _headers(error: Exception) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ Stored shapes (JSON objects in `Message.content`):
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import TypeAlias
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Part: TypeAlias = "dict[str, Json]"
 
+_LONGEST_INT = 4096  # bits; Python reads no more than 4,300 digits back
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -31,31 +33,54 @@ def clean_text(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
 
 
+def is_storable(text: str) -> bool:
+    """Whether `clean_text` would leave it as it is."""
+    return _UNSTORABLE.search(text) is None
+
+
+def shown(value: object, *, longest: int = 80) -> str:
+    """How a wrong value is quoted in a message, whatever its `repr` does."""
+    try:
+        return f"{value!r:.{longest}}"
+    except Exception:
+        # Python refuses to print an int of more than 4,300 digits.
+        size = f" of {value.bit_length()} bits" if isinstance(value, int) else " that cannot be printed"
+        article = "an" if type(value).__name__[:1] in "aeiou" else "a"
+        return f"{article} {type(value).__name__}{size}"
+
+
 def clean_json(value: object) -> Json:
     """A JSON value whose keys and texts can be stored; tuples become lists.
 
     Raises:
-        TypeError: If `value` holds something JSON does not know, NaN or an infinity included.
+        TypeError: If `value` holds something JSON does not know, NaN or an infinity included, or an int of more
+            digits than Python reads back.
     """
     match value:
-        case None | bool() | int():
+        case None | bool():
             return value
+        case int() | float():
+            return _number(value)
         case str():
             return clean_text(value)
-        case float():
-            if value != value or value in (float("inf"), float("-inf")):
-                raise TypeError(f"{value!r} is not a JSON number")
-            return value
         case Mapping():
             return {clean_text(_key(key)): clean_json(item) for key, item in value.items()}
         case list() | tuple():
             return [clean_json(item) for item in value]
-    raise TypeError(f"a {type(value).__name__} is not JSON: {value!r:.80}")
+    raise TypeError(f"a {type(value).__name__} is not JSON: {shown(value)}")
+
+
+def _number(value: int | float) -> int | float:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TypeError(f"{value!r} is not a JSON number")
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
+        raise TypeError(f"{shown(value)} has too many digits for JSON")
+    return value
 
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"JSON keys are text, got {key!r:.80}")
+        raise TypeError(f"JSON keys are text, got {shown(key)}")
     return key
 
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+from turnkit_django.core.content import shown
 from turnkit_django.core.usage import Usage
 
 Rate: TypeAlias = "Decimal | int | float | str"
 
 _MILLION: Final = 1_000_000
+_HIGHEST_RATE: Final = 1_000_000  # so that no bill outgrows its column
 _PLACES: Final = Decimal("1e-12")  # what the columns keep
 _RATE_OF: Final = {
     "input_tokens": "input",
@@ -19,6 +21,17 @@ _RATE_OF: Final = {
     "cache_write_tokens": "cache_write",
     "thinking_tokens": "thinking",
 }
+
+
+def rate_problem(rate: object) -> str:
+    """What is wrong with one price of `COST_RATES`; empty if nothing is."""
+    try:
+        is_sound = not isinstance(rate, bool) and 0 <= Decimal(str(rate)) <= _HIGHEST_RATE
+    except (ArithmeticError, ValueError):
+        is_sound = False
+    if is_sound and isinstance(rate, Decimal | int | float | str):
+        return ""
+    return f'US dollars per million tokens, such as "2.50", from 0 to {_HIGHEST_RATE}, got {shown(rate)}'
 
 
 def money(amount: Rate) -> Decimal:

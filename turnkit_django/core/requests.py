@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict, get_args
 
-from turnkit_django.core.content import Json, ToolCall
+from turnkit_django.core.content import Json, ToolCall, shown
 from turnkit_django.core.usage import Usage
+
+EmptyContent: TypeAlias = Literal["null", "absent", "empty"]
 
 
 class ChatFunction(TypedDict):
@@ -104,3 +106,13 @@ class ModelReply:
     provider_data: str | None = None
     model: str = ""
     is_empty: bool = False
+
+
+def form_problem(form: Mapping[str, object]) -> str:
+    """What is wrong with a row of `REQUEST_FORMS`; empty if nothing is."""
+    content, length = form.get("empty_content", "null"), form.get("call_id_length")
+    if content not in get_args(EmptyContent):
+        return f"expected `empty_content` in {', '.join(get_args(EmptyContent))}, got {shown(content)}"
+    if length is not None and (not isinstance(length, int) or not 6 <= length <= 40):
+        return f"expected `call_id_length` from 6 to 40, got {shown(length)}"
+    return ""

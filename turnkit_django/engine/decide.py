@@ -101,6 +101,7 @@ class ReplyKind(Enum):
     ANSWER = "answer"
     CALLS = "calls"
     CUT = "cut"
+    BROKEN_OFF = "broken off"
     EMPTY = "empty"
     REFUSED = "refused"
 
@@ -113,14 +114,46 @@ class Verdict:
     reason: str = ""
 
 
+_CUT_REASONS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+# The provider stopped in the middle, whatever it calls that.
+_BROKEN_REASONS = frozenset(
+    {
+        "abort",
+        "aborted",
+        "cancelled",
+        "error",
+        "incomplete",
+        "insufficient_system_resource",
+        "malformed_function_call",
+        "pause_turn",
+        "timeout",
+    }
+)
+_BLOCKED_REASONS = frozenset(
+    {
+        "blocklist",
+        "content_filter",
+        "guardrail_intervened",
+        "prohibited_content",
+        "recitation",
+        "refusal",
+        "safety",
+        "spii",
+    }
+)
+
+
 def judge(reply: ModelReply, *, max_output_tokens: int) -> Verdict:
     """What a model's reply is. Only an `ANSWER` may be published, only `CALLS` may run."""
-    if reply.refusal or reply.finish_reason == "content_filter":
+    reason = reply.finish_reason.lower()
+    if reply.refusal or reason in _BLOCKED_REASONS:
         said = f": {reply.refusal}" if reply.refusal else ""
         return Verdict(ReplyKind.REFUSED, f"the model refused or its answer was blocked{said}")
-    if reply.finish_reason == "error":
-        return Verdict(ReplyKind.CUT, "the provider broke the answer off with an error")
-    if _is_cut(reply, max_output_tokens):
+    if reason in _BROKEN_REASONS:
+        return Verdict(
+            ReplyKind.BROKEN_OFF, f"the provider broke the answer off (finish reason {reply.finish_reason!r})"
+        )
+    if reason in _CUT_REASONS or _is_cut(reply, max_output_tokens):
         return Verdict(ReplyKind.CUT, f"the answer was cut off by the output limit ({max_output_tokens} tokens)")
     if reply.calls:
         return Verdict(ReplyKind.CALLS)
@@ -131,8 +164,6 @@ def judge(reply: ModelReply, *, max_output_tokens: int) -> Verdict:
 
 def _is_cut(reply: ModelReply, max_output_tokens: int) -> bool:
     """Some servers call a cut reply finished: then broken arguments and a used-up limit give it away."""
-    if reply.finish_reason == "length":
-        return True
     produced = (reply.usage.output_tokens + reply.usage.thinking_tokens) if reply.usage else 0
     return produced >= max_output_tokens and any(not is_json(call.arguments) for call in reply.calls)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Callable
+from enum import Enum
 
 from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.engine import runner
@@ -13,25 +16,43 @@ _TRIES = 10
 _PAUSE_SECONDS = 0.05
 
 
-def run_due() -> bool:
-    """Run the next due turn; whether there was one.
+class Found(Enum):
+    """What a look for due work has found."""
 
-    A lane that somebody locks just now is passed over by the claim, so due work that was not found is looked for again.
-    """
-    for _ in range(_TRIES):
-        if runner.run_next():
-            return True
+    RAN = "ran"
+    NOTHING = "nothing"
+    HELD = "held"  # there is due work, but somebody keeps its lane
+
+
+def run_due() -> bool:
+    """Run the next due turn; whether there was one."""
+    return _look() is Found.RAN
+
+
+def _look() -> Found:
+    """A lane that somebody locks just now is passed over by the claim: look again, each time at one lane more."""
+    found = Found.HELD
+    for spare in range(_TRIES):
+        if runner.run_next(spare=spare):
+            return Found.RAN
         if not reads.has_due():
+            found = Found.NOTHING
             break
         threading.Event().wait(_PAUSE_SECONDS)
     connections.release()
-    return False
+    return found
 
 
-def run_all() -> int:
-    """Run until nothing is due; how many turns."""
+def run_all(*, seconds: float = math.inf, should_stop: Callable[[], bool] = lambda: False) -> int:
+    """Run until nothing is due, the time is over or the caller is told to stop; how many turns.
+
+    Args:
+        seconds: After so many no further turn is begun.
+        should_stop: Asked before each turn, as the dispatcher is.
+    """
+    end = time.monotonic() + seconds
     count = 0
-    while not get_dispatcher().is_stopping() and run_due():
+    while not (should_stop() or get_dispatcher().is_stopping()) and time.monotonic() < end and run_due():
         count += 1
     return count
 
@@ -40,8 +61,11 @@ def run_slice(*, seconds: float) -> None:
     """Run until nothing is due, the time is over or the worker is told to stop; then hand what is left to another."""
     end = time.monotonic() + seconds
     while not get_dispatcher().is_stopping() and time.monotonic() < end:
-        if not run_due():
+        found = _look()
+        if found is Found.NOTHING:
             return
+        if found is Found.HELD:
+            break
     if reads.has_due():
         get_dispatcher().send_wake()
     connections.release()

@@ -94,9 +94,10 @@ def _renew_for_ever() -> None:
         _never.wait(0 if is_behind else conf.get().LEASE_SECONDS / 3)
         try:
             is_behind = not renew_all()
-        except Exception:
+        except Exception as problem:
             # A broken connection is no reason to stop: `Held.require` bounds what may happen meanwhile.
-            logger.exception("leases not renewed; trying again", extra={"event": "lease.not_renewed"})
+            told = {"event": "lease.not_renewed"}
+            logger.error("leases not renewed; trying again: %s", conf.clean_traceback(problem), extra=told)
         finally:
             connections.release()
 
@@ -113,7 +114,7 @@ def renew_all() -> bool:
     while waiting:
         began = time.monotonic()
         claims = [held.claim for held in waiting]
-        renewed = transitions.renew(claims, lease_seconds=waiting[0].lease_seconds)
+        renewed = transitions.renew(claims, lease_seconds=waiting[0].lease_seconds) or set()
         for held in waiting:
             if held.claim.turn_id in renewed:
                 held.renewed_at = max(held.renewed_at, began)

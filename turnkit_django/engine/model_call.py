@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache
 from typing import cast
 
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from turnkit_django import conf
@@ -25,7 +26,7 @@ from turnkit_django.engine import tool_calls
 from turnkit_django.engine.decide import ReplyKind, Verdict, judge
 from turnkit_django.engine.projection import project
 from turnkit_django.engine.run import Running, error
-from turnkit_django.errors import ModelAccessError, PermanentModelError, TransientModelError
+from turnkit_django.errors import ModelAccessError, ModelError, PermanentModelError, TransientModelError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
 from turnkit_django.store import connections, reads, transitions
@@ -90,7 +91,9 @@ def act(run: Running) -> bool:
         reply = client.complete(request)
     except TransientModelError as problem:
         return _put_off(run, problem)
-    except (PermanentModelError, ModelAccessError) as problem:
+    except PermanentModelError as problem:
+        return _give_up(run, problem, _end_of(problem))
+    except ModelAccessError as problem:
         return _give_up(run, problem, AttemptEnd.REFUSED)
     reach("responded")
     return _record(run, reply, judge(reply, max_output_tokens=request.max_output_tokens))
@@ -102,15 +105,25 @@ def _record(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
             return _publish(run, reply)
         case ReplyKind.CALLS:
             return _store(run, reply, _new_calls(run, reply), verdict)
-        case ReplyKind.CUT:
+        case ReplyKind.CUT | ReplyKind.BROKEN_OFF:
             return _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
         case ReplyKind.EMPTY:
             return _store(run, reply, [], verdict)
         case ReplyKind.REFUSED:
-            _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
-            problem = error("Refused", verdict.reason, finish_reason=reply.finish_reason)
-            transitions.fail(run.held.claim, error=problem, attempt=AttemptEnd.ANSWERED)
-            return False
+            return _end_refused(run, reply, verdict)
+
+
+def _end_refused(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
+    calls = _new_calls(run, reply, refusal=verdict.reason)
+    problem = error("Refused", verdict.reason, finish_reason=reply.finish_reason)
+    transitions.fail(
+        run.held.claim,
+        error=problem,
+        attempt=AttemptEnd.ANSWERED,
+        reply=_reply(reply, calls, verdict),
+        calls=calls,
+    )
+    return False
 
 
 def _publish(run: Running, reply: ModelReply) -> bool:
@@ -126,17 +139,17 @@ def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdi
     stored = _reply(reply, calls, verdict)
     broken = run.turn.broken_replies + 1 if stored.is_broken else 0
     phase = Phase.TOOLS if calls else Phase.MODEL
-    may_ask_again = phase is Phase.MODEL and verdict.kind is not ReplyKind.REFUSED
     limit = conf.get().MAX_BROKEN_REPLIES
     if verdict.kind is ReplyKind.EMPTY:
         limit = min(limit, _EMPTY_REPLIES)
-    reservation = run.reservation() if may_ask_again and broken < limit else None
+    reservation = run.reservation() if phase is Phase.MODEL and broken < limit else None
     then = Next(phase, reservation)
     lease_seconds = run.held.lease_seconds
     run.held.wrote(transitions.store_reply(run.held.claim, stored, calls=calls, then=then, lease_seconds=lease_seconds))
     run.is_sent = False
     run.turn.broken_replies, run.turn.model_failures = broken, 0
     run.broken_reason, run.broken_limit = verdict.reason, limit
+    run.billed(stored)
     run.calls += [_execution(run, call) for call in calls]
     run.moved_to(phase, reservation)
     reach("response_stored")
@@ -144,20 +157,18 @@ def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdi
 
 
 def _reply(reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> Reply:
-    is_unfinished = verdict.kind in {ReplyKind.CUT, ReplyKind.EMPTY, ReplyKind.REFUSED}
-    metadata: dict[str, Json] = {}
-    if is_unfinished:
-        metadata["finish_reason"] = clean_text(reply.finish_reason) or "unknown"
-        if verdict.kind is ReplyKind.CUT and reply.finish_reason != "error":
-            metadata["finish_reason"] = "length"  # also where the server called it finished
+    # In one word each, whatever the server called it: the projection tells the model by it.
+    words = {ReplyKind.CUT: "length", ReplyKind.BROKEN_OFF: "error", ReplyKind.REFUSED: "content_filter"}
+    metadata: dict[str, Json] = {"finish_reason": words[verdict.kind]} if verdict.kind in words else {}
+    is_cut = verdict.kind in {ReplyKind.CUT, ReplyKind.BROKEN_OFF}
     return Reply(
         # A cut answer without a word is kept too: the model is told that it was cut.
-        parts=_parts(reply, calls) or ([text_part("")] if verdict.kind is ReplyKind.CUT else []),
+        parts=_parts(reply, calls) or ([text_part("")] if is_cut else []),
         provider=reply.provider,
         usage=reply.usage or Usage(),
         cost=Decimal(reply.cost) if reply.cost is not None else None,
         metadata=metadata,
-        is_broken=verdict.kind in {ReplyKind.CUT, ReplyKind.EMPTY},
+        is_broken=is_cut or verdict.kind is ReplyKind.EMPTY,
     )
 
 
@@ -220,6 +231,9 @@ def _execution(run: Running, call: NewCall) -> ToolExecution:
         arguments_text=call.arguments_text,
         error=call.error,
     )
+    # Tools see this row; its times are the database's, a moment earlier than these.
+    execution.created_at = timezone.now()
+    execution.started_at = execution.created_at if call.status == ToolState.RUNNING else None
     execution._state.adding = False
     execution._state.db = connections.alias()
     return execution
@@ -229,10 +243,16 @@ def _put_off(run: Running, problem: TransientModelError) -> bool:
     """Park a background turn; nobody comes back to one that runs in the calling process."""
     failures = run.turn.model_failures + 1
     if not run.turn.is_background or failures > conf.get().MODEL_RETRIES:
-        return _give_up(run, problem, AttemptEnd.REFUSED)
+        return _give_up(run, problem, _end_of(problem))
     seconds = retry_delay(failures, retry_after=problem.retry_after, longest=conf.get().MAX_RETRY_AFTER)
-    transitions.park(run.held.claim, error=_as_error(problem), seconds=seconds, usage=problem.usage)
+    transitions.park(
+        run.held.claim, error=_as_error(problem), seconds=seconds, attempt=_end_of(problem), usage=problem.usage
+    )
     return False
+
+
+def _end_of(problem: ModelError) -> AttemptEnd:
+    return AttemptEnd.LOST if problem.is_lost else AttemptEnd.REFUSED
 
 
 def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:

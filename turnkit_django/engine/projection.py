@@ -10,7 +10,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from itertools import count
+from itertools import accumulate, count
+from math import inf
 
 from turnkit_django.core.content import Part, as_text, text_of
 from turnkit_django.core.requests import ChatCall, ChatMessage
@@ -31,8 +32,10 @@ def project(messages: Iterable[StoredMessage], *, own_turn_id: str, id_length: i
         own_turn_id: Whose request it is.
         id_length: If the model wants call ids of exactly that many letters and digits.
     """
-    ordered = sorted(messages, key=lambda message: _position(message, own_turn_id))
-    results = _results(ordered)
+    found = list(messages)
+    anchors = _anchors(found)
+    ordered = sorted(found, key=lambda message: _position(message, own_turn_id, anchors))
+    results = _Results(found)
     namer = _CallIds(id_length)
     projected = [item for message in ordered for item in _project(message, results, namer)]
     if projected and projected[0]["role"] != "user":
@@ -42,23 +45,39 @@ def project(messages: Iterable[StoredMessage], *, own_turn_id: str, id_length: i
     return projected
 
 
-def _position(message: StoredMessage, own_turn_id: str) -> tuple[bool, int, bool, int, int]:
+def _anchors(messages: Iterable[StoredMessage]) -> dict[str | None, int]:
+    """Where each turn stands among messages of no turn: not before a turn that precedes it in the lane."""
+    places = sorted({(message.place, message.anchor, message.turn_id) for message in messages if message.place})
+    highest = accumulate((anchor for _, anchor, _ in places), max)
+    return {turn_id: anchor for (_, _, turn_id), anchor in zip(places, highest, strict=True)}
+
+
+def _position(
+    message: StoredMessage, own_turn_id: str, anchors: dict[str | None, int]
+) -> tuple[bool, int, bool, float, int]:
     own = message.turn_id == own_turn_id
-    return own, message.anchor, message.turn_id is not None, message.place, message.sequence
+    anchor = anchors.get(message.turn_id, message.anchor)
+    return own, anchor, message.turn_id is not None, message.place or inf, message.sequence
 
 
-def _results(messages: Iterable[StoredMessage]) -> dict[tuple[str | None, str], Part]:
-    return {
-        (message.turn_id, str(part["key"])): part
-        for message in messages
-        for part in message.parts
-        if part["type"] == "tool_result"
-    }
+class _Results:
+    """Tool results by the turn and key of their call."""
+
+    def __init__(self, messages: Iterable[StoredMessage]) -> None:
+        self._parts: dict[tuple[str | None, str], list[tuple[int, Part]]] = {}
+        for message in sorted(messages, key=lambda message: message.sequence):
+            for part in message.parts:
+                if part["type"] == "tool_result":
+                    known = self._parts.setdefault((message.turn_id, str(part["key"])), [])
+                    known.append((message.sequence, part))
+
+    def of(self, call: Part, message: StoredMessage) -> Part | None:
+        """The next result after the message: where turns were erased, keys of different turns may be equal."""
+        known = self._parts.get((message.turn_id, str(call["key"])), [])
+        return next((part for sequence, part in known if sequence > message.sequence), None)
 
 
-def _project(
-    message: StoredMessage, results: dict[tuple[str | None, str], Part], namer: _CallIds
-) -> Iterator[ChatMessage]:
+def _project(message: StoredMessage, results: _Results, namer: _CallIds) -> Iterator[ChatMessage]:
     text = text_of(message.parts).rstrip()
     if message.role == "user" and text:
         yield {"role": "user", "content": text}
@@ -66,9 +85,7 @@ def _project(
         yield from _project_answer(message, text, results, namer)
 
 
-def _project_answer(
-    message: StoredMessage, text: str, results: dict[tuple[str | None, str], Part], namer: _CallIds
-) -> Iterator[ChatMessage]:
+def _project_answer(message: StoredMessage, text: str, results: _Results, namer: _CallIds) -> Iterator[ChatMessage]:
     proposed = [part for part in message.parts if part["type"] == "tool_call"]
     is_cut = message.finish_reason in {"length", "error"} and not proposed
     if text or proposed:
@@ -81,7 +98,7 @@ def _answer(
     message: StoredMessage,
     text: str,
     proposed: list[Part],
-    results: dict[tuple[str | None, str], Part],
+    results: _Results,
     namer: _CallIds,
 ) -> Iterator[ChatMessage]:
     answer: ChatMessage = {"role": "assistant", "content": text or None}
@@ -91,7 +108,7 @@ def _answer(
         answer["tool_calls"] = calls
     yield answer
     for part, call in zip(proposed, calls, strict=True):
-        result = results.get((message.turn_id, str(part["key"])))
+        result = results.of(part, message)
         content = str(result["text"]) if result else _NO_RESULT
         yield {"role": "tool", "tool_call_id": call["id"], "content": content if content.strip() else "(no output)"}
 

@@ -78,7 +78,7 @@ def _handled(counts: Counts, turn_id: str, handle: Callable[[], object]) -> int:
     try:
         return int(handle() is not None)
     except Exception as problem:
-        logger.exception("reconcile: %s could not be handled", turn_id, extra={"event": "reconcile.error"})
+        _log("handled", turn_id, problem)
         counts.errors += 1
         _set_aside(turn_id, problem)
         return 0
@@ -88,5 +88,10 @@ def _set_aside(turn_id: str, problem: Exception) -> None:
     try:
         why = error(type(problem).__name__, said(problem))
         transitions.set_aside(turn_id, error=why, seconds=_SET_ASIDE_SECONDS)
-    except Exception:
-        logger.exception("reconcile: %s could not be set aside", turn_id, extra={"event": "reconcile.error"})
+    except Exception as worse:
+        _log("set aside", turn_id, worse)
+
+
+def _log(what: str, turn_id: str, problem: Exception) -> None:
+    told = {"event": "reconcile.error", "turn_id": turn_id}
+    logger.error("reconcile: %s could not be %s: %s", turn_id, what, conf.clean_traceback(problem), extra=told)

@@ -15,7 +15,7 @@ from turnkit_django.engine.heartbeat import Held
 from turnkit_django.models import Conversation, ToolExecution, Turn
 from turnkit_django.store import reads
 from turnkit_django.store.claims import Claimed, Reservation
-from turnkit_django.store.records import AttemptEnd
+from turnkit_django.store.records import AttemptEnd, Reply
 
 
 @dataclass(eq=False, slots=True)
@@ -90,6 +90,13 @@ class Running:
         if self.turn.iterations >= self.turn.max_iterations:
             return None
         return Reservation(request_id=new_token(), attempt_id=new_token())
+
+    def billed(self, reply: Reply) -> None:
+        """What the write just recorded has added to the turn's bill."""
+        for name, count in reply.usage.counts().items():
+            setattr(self.turn, name, getattr(self.turn, name) + count)
+        before = self.turn.cost
+        self.turn.cost = None if before is None or reply.cost is None else before + reply.cost
 
     def moved_to(self, phase: Phase, reservation: Reservation | None) -> None:
         """What the write just recorded says about the next step."""

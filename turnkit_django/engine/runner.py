@@ -43,9 +43,13 @@ def holder(*, slots: int = 1) -> Holder:
     return Holder(name, conf.get().LEASE_SECONDS, tuple(new_token() for _ in range(slots)))
 
 
-def run_next() -> bool:
-    """Claim the next due turn and run it; whether there was one."""
-    claimed = transitions.claim(holder())
+def run_next(*, spare: int = 0) -> bool:
+    """Claim the next due turn and run it; whether there was one.
+
+    Args:
+        spare: How many lanes more to look at, in case somebody has locked the heads of the first ones.
+    """
+    claimed = transitions.claim(holder(), spare=spare)
     for one in claimed:
         run_claimed(one)
     return bool(claimed)
@@ -126,8 +130,9 @@ def _completion(tool: Tool | None, ending: ToolExecution) -> str:
     try:
         if tool is not None:
             return clean_text(tool.completion(ending.result))
-    except Exception:
-        logger.exception("tool %s: completion() failed", ending.tool_name, extra={"event": "tool.completion_failed"})
+    except Exception as problem:
+        told = {"event": "tool.completion_failed"}
+        logger.error("tool %s: completion() failed: %s", ending.tool_name, conf.clean_traceback(problem), extra=told)
     return f"Completed by {ending.tool_name}."
 
 
@@ -145,7 +150,7 @@ def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: BaseE
     """An error that is not the turn's: release it at once with a back-off, a bounded number of times."""
     turn = claimed.turn
     told = {"event": "turn.fault", "turn_id": turn.pk}
-    logger.error("turn %s: the worker failed", turn.pk, exc_info=problem, extra=told)
+    logger.error("turn %s: the worker failed: %s", turn.pk, conf.clean_traceback(problem), extra=told)
     attempts = turn.attempts + 1
     why = error(type(problem).__name__, said(problem), attempts=attempts)
     attempt = run.attempt_end if run else AttemptEnd.UNSENT

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from dataclasses import dataclass
+
+from django.utils import timezone
 
 from turnkit_django import conf
 from turnkit_django.core.content import Json, as_text, clean_text
@@ -83,7 +84,8 @@ def _refused(run: Running, execution: ToolExecution, tool: Tool | None) -> _Outc
 
 
 def _failure(error_type: str, message: str, **details: Json) -> _Outcome:
-    return _Outcome(ToolState.FAILED, error=error(error_type, clean_text(message)[:_LONGEST_MESSAGE], **details))
+    message = conf.clean(message)[:_LONGEST_MESSAGE]  # cut first, half a secret would not be known for one
+    return _Outcome(ToolState.FAILED, error=error(error_type, message, **details))
 
 
 def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> _Outcome:
@@ -93,6 +95,8 @@ def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArg
         )
         run.held.wrote(claim)
         execution.status = ToolState.RUNNING.value
+    execution.arguments = arguments.arguments
+    execution.started_at = execution.started_at or timezone.now()
     run.held.require()
     connections.release()
     reach("tool_started")
@@ -114,7 +118,7 @@ def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Out
     except BaseException as problem:
         if _is_order_to_stop(problem):
             raise
-        trace = conf.clean("".join(traceback.format_exception(problem)))
+        trace = conf.clean_traceback(problem)
         logger.warning("tool %s failed: %s", tool.name, trace, extra={"event": "tool.failed", "tool": tool.name})
         return _failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
 

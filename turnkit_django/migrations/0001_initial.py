@@ -112,6 +112,7 @@ class Migration(migrations.Migration):
                 ('model_failures', models.PositiveIntegerField(db_default=0, default=0)),
                 ('broken_replies', models.PositiveIntegerField(db_default=0, default=0)),
                 ('not_before', models.DateTimeField(blank=True, null=True)),
+                ('next_check_at', models.DateTimeField(blank=True, null=True)),
                 ('wake_sent_at', models.DateTimeField(blank=True, null=True)),
                 ('iterations', models.PositiveIntegerField(db_default=0, default=0)),
                 ('request_id', models.CharField(blank=True, db_default='', default='', max_length=32)),
@@ -198,7 +199,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='turn',
-            index=models.Index(fields=['root'], name='turnkit_turn_in_tree'),
+            index=models.Index(condition=models.Q(('root__isnull', False)), fields=['root'], name='turnkit_turn_in_tree'),
         ),
         migrations.AddIndex(
             model_name='turn',

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 
-from turnkit_django.core.states import OPEN, STARTED, TurnState
+from turnkit_django.core.states import OPEN, STARTED, Phase, TurnState
 
 if TYPE_CHECKING:
     from turnkit_django.models.turn import Turn  # noqa: F401  named as text in the base class below
@@ -72,14 +72,15 @@ class TurnQuerySet(models.QuerySet["Turn"]):
         )
         return self.due().filter(~Exists(before), ~Exists(others))
 
+    def checkable(self) -> TurnQuerySet:
+        """Without those that maintenance has set aside for now."""
+        return self.filter(Q(next_check_at__isnull=True) | Q(next_check_at__lte=StatementTime()))
+
     def expired(self) -> TurnQuerySet:
-        """Running, though the lease ended: their worker is dead. Rows that were set aside come again later."""
-        return self.filter(
-            Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
-            status=TurnState.RUNNING,
-            lease_expires_at__lt=StatementTime(),
-        )
+        """Running, though the lease ended: their worker is dead."""
+        return self.checkable().filter(status=TurnState.RUNNING, lease_expires_at__lt=StatementTime())
 
     def overdue(self) -> TurnQuerySet:
-        """Unfinished, unclaimed and past the deadline."""
-        return self.placed().filter(deadline_at__lt=StatementTime()).exclude(status=TurnState.RUNNING)
+        """Unfinished, unclaimed and past the deadline. An answer that is there already is still delivered."""
+        late = self.placed().checkable().filter(deadline_at__lt=StatementTime())
+        return late.exclude(status=TurnState.RUNNING).exclude(phase=Phase.OUTPUT)

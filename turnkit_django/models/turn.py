@@ -99,6 +99,7 @@ class Turn(TurnVerbs, models.Model):
     model_failures = models.PositiveIntegerField(default=0, db_default=0)
     broken_replies = models.PositiveIntegerField(default=0, db_default=0)
     not_before = models.DateTimeField(null=True, blank=True)
+    next_check_at = models.DateTimeField(null=True, blank=True)
     wake_sent_at = models.DateTimeField(null=True, blank=True)
 
     iterations = models.PositiveIntegerField(default=0, db_default=0)
@@ -151,7 +152,7 @@ class Turn(TurnVerbs, models.Model):
                 name="turnkit_turn_open_in_lane",
                 condition=Q(status__in=values(OPEN)) & Q(lane_position__isnull=False),
             ),
-            models.Index(fields=["root"], name="turnkit_turn_in_tree"),
+            models.Index(fields=["root"], name="turnkit_turn_in_tree", condition=Q(root__isnull=False)),
             models.Index(fields=["parent"], name="turnkit_turn_of_parent", condition=Q(parent__isnull=False)),
             models.Index(fields=["trigger"], name="turnkit_turn_of_trigger", condition=Q(trigger__isnull=False)),
             models.Index(fields=["retry_of"], name="turnkit_turn_retry_of", condition=Q(retry_of__isnull=False)),

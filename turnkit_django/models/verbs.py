@@ -24,7 +24,7 @@ class ConversationVerbs:
         """Store a user message; nothing runs.
 
         Raises:
-            InputError: If the text is empty or blank, or the metadata is not JSON.
+            InputError: If the text is empty or blank, or the metadata is not a JSON object.
         """
         from turnkit_django import conversations
 
@@ -38,8 +38,9 @@ class ConversationVerbs:
             options: `key` (idempotency key, unique in the conversation), `model`, `thinking`, `context`, `principal`.
 
         Raises:
-            InputError: If the text is blank or an option is not usable.
+            InputError: If the text is blank or an option is not usable. Nothing was written.
             StateError: If the key was used for another text.
+            ConfigError: If the conversation's agent is not registered.
         """
         from turnkit_django import conversations
 
@@ -48,16 +49,27 @@ class ConversationVerbs:
     def ask(self, text: str, **options: Any) -> Turn:
         """Store a user message and run a turn in this process; the ended turn. Options as in `prepare`.
 
+        With a key that is known already, the first turn is returned as it is: it may not be ended.
+
         Raises:
+            InputError: If the text is blank or an option is not usable. Nothing was written.
+            StateError: If called inside the application's own transaction, or the key was used for another text.
             LaneBusy: If the conversation has a started turn or submitted work.
-            StateError: If called inside the application's own transaction.
+            ConfigError: If the conversation's agent is not registered.
         """
         from turnkit_django import conversations
 
         return conversations.ask(cast("Conversation", self), text, **options)
 
     def run(self, **options: Any) -> Turn:
-        """Run a turn in this process on what the conversation holds. Options and errors as in `ask`."""
+        """Run a turn in this process on what the conversation holds. Options as in `ask`.
+
+        Raises:
+            InputError: If an option is not usable. Nothing was written.
+            StateError: If called inside the application's own transaction, or the key was used for a text.
+            LaneBusy: If the conversation has a started turn or submitted work.
+            ConfigError: If the conversation's agent is not registered.
+        """
         from turnkit_django import conversations
 
         return conversations.run_here(cast("Conversation", self), **options)
@@ -68,8 +80,9 @@ class ConversationVerbs:
         May be called inside a transaction: it commits or rolls back with it.
 
         Raises:
-            InputError: If the text is blank or an option is not usable.
+            InputError: If the text is blank or an option is not usable. Nothing was written.
             StateError: If the key was used for another text.
+            ConfigError: If the conversation's agent is not registered.
         """
         from turnkit_django import conversations
 
@@ -113,7 +126,11 @@ class TurnVerbs:
         return conversations.submit_turn(cast("Turn", self))
 
     def preview(self) -> ModelRequest:
-        """The request it would send now; writes nothing, calls nothing."""
+        """The request it would send now; writes nothing, calls nothing.
+
+        Raises:
+            ConfigError: If its agent is not registered.
+        """
         from turnkit_django.engine import model_call
 
         return model_call.preview(cast("Turn", self))

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from django.db import DatabaseError, OperationalError, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
-from turnkit_django.errors import LostClaim
+from turnkit_django.errors import LostClaim, StateError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Turn
 from turnkit_django.store import connections
@@ -82,7 +82,7 @@ def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable
             with connections.bounded():
                 _in_transaction(move.__name__, lambda: move(Locks(), claim, *args, **kwargs))
 
-        _repeated(once, unless=lambda: has_committed(claim, ends_claim=True))
+        _repeated(once, unless=lambda: has_committed(claim, ends_claim=True), waits_for_locks=True)
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -122,11 +122,14 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
 
             def once() -> None:
                 reach(f"{name}.before")
-                if not fetched(text, values) and not has_committed(claim, ends_claim=False):
+                rows = fetched(text, values)
+                if not rows and not has_committed(claim, ends_claim=False):
                     raise lost(claim)
+                if rows and rows[0][1] != 1:
+                    raise StateError(f"{name} of {claim.turn_id}: its execution is not in a state for that")
                 reach(f"{name}.committed")
 
-            _repeated(once, unless=lambda: has_committed(claim, ends_claim=False))
+            _repeated(once, unless=lambda: has_committed(claim, ends_claim=False), waits_for_locks=True)
             return claim.after_write()
 
         TRANSITIONS[name] = run
@@ -145,14 +148,21 @@ def _in_transaction(name: str, move: Callable[[], _R]) -> _R:
     return result
 
 
-def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool]) -> _R | None:
-    """Run a transaction up to three times. None: before a repeat it turned out to have committed unheard."""
-    attempt = 1
+def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool], waits_for_locks: bool = False) -> _R | None:
+    """Run a transaction up to three times. None: before a repeat it turned out to have committed unheard.
+
+    With `waits_for_locks` a lock that somebody keeps does not count: a worker that has a result in hand and the claim
+    in force, which `unless` looks at, has nothing better to do than to wait.
+    """
+    attempt, is_repeat = 1, False
     while True:
         try:
             # The look itself may meet a server that is still away: it counts as a try.
-            return None if attempt > 1 and unless() else once()
-        except DatabaseError as error:
+            return None if is_repeat and unless() else once()
+        except (DatabaseError, InterfaceError) as error:
+            is_repeat = True
+            if waits_for_locks and connections.is_lock_timeout(error):
+                continue
             if attempt == _TRIES or not connections.is_repeatable(error):
                 raise
             if connections.is_lost(error):

@@ -82,9 +82,11 @@ def _visible(seen_by: Turn) -> Q:
             messages__sequence__lte=seen_by.context_sequence, conversation=seen_by.conversation_id
         )
         return before | Q(role="tool", turn__in=calling)
+    # What stands before a claimed head of a lane has ended: places are told apart without a clock.
+    earlier = Q(turn__isnull=True) | Q(turn__lane_position__lt=seen_by.lane_position)
     if seen_by.started_at is None:  # a preview: the boundary would be set now
-        return Q(turn__isnull=True) | Q(turn__completed_at__isnull=False)
-    return before & (Q(turn__isnull=True) | Q(turn__completed_at__lte=seen_by.started_at))
+        return earlier & (Q(turn__isnull=True) | Q(turn__completed_at__isnull=False))
+    return before & earlier
 
 
 def _stored(
@@ -107,6 +109,24 @@ def _stored(
         provider=provider,
         finish_reason=str(finish_reason or ""),
     )
+
+
+def tree(root_id: str) -> TurnQuerySet:
+    """All turns of the tree under a root turn."""
+    return _turns().filter(root=root_id).order_by("created_at", "pk")
+
+
+def of_conversation(conversation_id: str) -> TurnQuerySet:
+    return _turns().filter(conversation=conversation_id)
+
+
+def messages(turns: TurnQuerySet) -> QuerySet[Message]:
+    """The messages of all conversations of the turns."""
+    return Message.objects.using(connections.alias()).filter(conversation__in=turns.values("conversation"))
+
+
+def executions(turns: TurnQuerySet) -> QuerySet[ToolExecution]:
+    return ToolExecution.objects.using(connections.alias()).filter(turn__in=turns.values("pk"))
 
 
 def calls(turn_id: str) -> list[ToolExecution]:
@@ -160,6 +180,7 @@ def ready(*, limit: int) -> list[str]:
     rows = (
         _turns()
         .placed()
+        .checkable()
         .filter(
             Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()),
             status=TurnState.WAITING,

@@ -3,7 +3,8 @@
 Each takes its locks in rank order inside the statement: `lane` first (materialized, so that nothing runs before it),
 then `fence` (the turn, re-checked on its newest version after any wait), then the rest for those who hold the fence.
 They read only columns of rows they have locked, never a subquery: after a wait a subquery would still see the old rows.
-No row in the answer means that the claim is not in force.
+No row in the answer means that the claim is not in force; the second column is 1 if the execution was in a
+state for it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ WITH {_LANE},
             id text, tool_name text, tool_call_id text, call_key text, ordinal int, status text,
             is_replay_safe boolean, arguments_text text, error jsonb)
     )
-SELECT id FROM fence
+SELECT id, 1 FROM fence
 """
 """RUNNING → RUNNING. The model's answer, its bill and its calls."""
 
@@ -99,7 +100,7 @@ WITH {_LANE},
         UPDATE turnkit_toolexecution x SET status = 'running', started_at = clock_timestamp()
         FROM fence WHERE x.id = %(next_id)s AND x.turn_id = fence.id AND x.status = 'pending'
     )
-SELECT id FROM fence
+SELECT id, (SELECT count(*) FROM settled) FROM fence
 """
 """RUNNING → RUNNING. One tool's outcome with the message the model reads, and the start of what comes next: another
 tool that may be repeated, or the next model call."""
@@ -114,7 +115,7 @@ WITH fence AS (
         FROM fence WHERE x.id = %(execution_id)s AND x.turn_id = fence.id AND x.status = 'pending'
         RETURNING x.id
     )
-SELECT fence.id FROM fence, started
+SELECT id, (SELECT count(*) FROM started) FROM fence
 """
 """RUNNING → RUNNING. From here on the tool's effect is unknown until it is settled."""
 

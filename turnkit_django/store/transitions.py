@@ -71,7 +71,7 @@ def start(locks: Locks, draft: Turn, *, message: Message | None, is_submission: 
     known = _known(draft, message)
     if known is None:
         known = _started(lane, draft, message)
-    return _submitted(lane, known) if is_submission else known
+    return _submitted(lane, known) if is_submission and known.status == TurnState.PENDING else known
 
 
 @transition
@@ -150,9 +150,13 @@ def _deadline(turn: Turn, start: datetime, default_seconds: int | None) -> datet
 # Claims
 
 
-def claim(holder: Holder) -> list[Claimed]:
-    """Claim due heads of lanes, oldest submission first: at most one for each token of the holder."""
-    return claim_due(lambda: _held_under(holder) or None, holder)
+def claim(holder: Holder, *, spare: int = 0) -> list[Claimed]:
+    """Claim due heads of lanes, oldest submission first: at most one for each token of the holder.
+
+    Args:
+        spare: How many lanes more to look at, in case somebody has locked the heads of the first ones.
+    """
+    return claim_due(lambda: _held_under(holder) or None, holder, spare=spare)
 
 
 def claim_this(turn_id: str, holder: Holder) -> Claimed:
@@ -176,12 +180,13 @@ def claim_new(draft: Turn, holder: Holder, *, message: Message | None) -> Claime
 
 
 @claiming
-def claim_due(locks: Locks, holder: Holder) -> list[Claimed]:
+def claim_due(locks: Locks, holder: Holder, *, spare: int) -> list[Claimed]:
     """PENDING → RUNNING. Fix what the turn sees, count its next model call, void its wake-up."""
-    lanes = {lane.pk: lane for lane in locks.free_lanes(limit=len(holder.tokens))}
+    count = len(holder.tokens)
+    lanes = {lane.pk: lane for lane in locks.free_lanes(limit=count + spare)}
     if not lanes:
         return []
-    heads = locks.turns(_turns().heads().filter(conversation__in=lanes))
+    heads = locks.idle_turns(_turns().heads().filter(conversation__in=lanes), limit=count)
     return [
         _take(lanes[turn.conversation_id], turn, holder, token)
         for turn, token in zip(heads, holder.tokens, strict=False)
@@ -219,7 +224,7 @@ def _take_here(lane: Conversation, turn: Turn, holder: Holder) -> Claimed:
 def _take(lane: Conversation, turn: Turn, holder: Holder, token: str) -> Claimed:
     now = _clock()
     first = turn.started_at is None
-    if turn.phase == Phase.TOOLS and not turn.tool_executions.filter(status__in=_OPEN_CALLS).exists():
+    if turn.phase == Phase.TOOLS and not _executions().filter(turn=turn.pk, status__in=_OPEN_CALLS).exists():
         turn.phase = Phase.MODEL
     fields: Fields = {
         "phase": turn.phase,
@@ -230,6 +235,7 @@ def _take(lane: Conversation, turn: Turn, holder: Holder, token: str) -> Claimed
         "lease_expires_at": now + timedelta(seconds=holder.lease_seconds),
         "started_at": turn.started_at or now,
         "not_before": None,
+        "next_check_at": None,
         "wake_sent_at": None,
     }
     if first and turn.submitted_at is not None:
@@ -253,11 +259,11 @@ def _claimed(turn: Turn, lane: Conversation, now: datetime) -> Claimed:
 
 
 def _held_under(holder: Holder) -> list[Claimed]:
-    held = _turns().filter(claim_token__in=holder.tokens).select_related("conversation")
+    held = _turns().filter(claim_token__in=holder.tokens, status=TurnState.RUNNING).select_related("conversation")
     return [_claimed(turn, turn.conversation, _clock()) for turn in held]
 
 
-@transition
+@maintenance
 def renew(locks: Locks, claims: Sequence[Claim], *, lease_seconds: int) -> set[str]:
     """RUNNING → RUNNING. Prolong leases; the ids of the turns that were not locked by others just now."""
     values: Fields = {
@@ -331,21 +337,41 @@ def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> No
 
 @worker_move
 def fail(
-    locks: Locks, held: Claim, *, error: Json, attempt: AttemptEnd, usage: Mapping[str, int] | None = None
+    locks: Locks,
+    held: Claim,
+    *,
+    error: Json,
+    attempt: AttemptEnd,
+    usage: Mapping[str, int] | None = None,
+    reply: Reply | None = None,
+    calls: Sequence[NewCall] = (),
 ) -> None:
-    """RUNNING → FAILED. Say why, close open calls; the lane is free. `usage` came with a refused model call."""
+    """RUNNING → FAILED. Say why, keep a refused `reply` with its calls, close open calls; the lane is free.
+
+    `usage` came with a failed model call that had no reply.
+    """
     lane, turn = _held(locks, held)
-    bill = _unpriced(turn, usage) | {"revision": turn.revision + 1}
+    bill = _bill(turn, reply) | _unpriced(turn, usage) | {"revision": turn.revision + 1}
+    if reply is not None:
+        _keep(lane, turn, reply, calls)
     _end(locks, lane, turn, TurnState.FAILED, error=error, attempt=attempt, **bill)
     if turn.submitted_at is None:
         _wake_lane(lane.pk)
 
 
 @worker_move
-def park(locks: Locks, held: Claim, *, error: Json, seconds: float, usage: Mapping[str, int] | None = None) -> None:
+def park(
+    locks: Locks,
+    held: Claim,
+    *,
+    error: Json,
+    seconds: float,
+    attempt: AttemptEnd,
+    usage: Mapping[str, int] | None = None,
+) -> None:
     """RUNNING → WAITING. The provider wants to be asked later; the worker is free, the work is kept."""
     _lane, turn = _held(locks, held)
-    fields = _without_claim(turn) | _attempt_end(turn, AttemptEnd.REFUSED) | _unpriced(turn, usage)
+    fields = _without_claim(turn) | _attempt_end(turn, attempt) | _unpriced(turn, usage)
     later = _clock() + timedelta(seconds=seconds)
     _move(turn, TurnState.WAITING, error=error, not_before=later, model_failures=turn.model_failures + 1, **fields)
 
@@ -385,6 +411,16 @@ def _bill(turn: Turn, reply: Reply | None) -> Fields:
     counts = _added(turn, reply.usage.counts())
     known = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
     return {**counts, **_NO_ATTEMPT, "cost": known, "model_failures": 0, "broken_replies": 0}
+
+
+def _keep(lane: Conversation, turn: Turn, reply: Reply, calls: Sequence[NewCall]) -> None:
+    """Store a reply that ends the turn, with the rows of what it proposed."""
+    if reply.parts:
+        kind = Kind.TOOL_CALL if calls else Kind.TEXT
+        message = _own_message(turn, Role.ASSISTANT, kind, reply.parts)
+        message.provider, message.metadata = reply.provider, dict(reply.metadata)
+        _append(lane, [message])
+    _executions().bulk_create(ToolExecution(turn_id=turn.pk, **asdict(call)) for call in calls)
 
 
 def _unpriced(turn: Turn, usage: Mapping[str, int] | None) -> Fields:
@@ -448,7 +484,7 @@ def give_up(locks: Locks, turn_id: str, *, error: Json) -> Turn | None:
     """PENDING, WAITING, PAUSED → FAILED. Its deadline passed while no worker held it. None: it was moved meanwhile."""
     lane = locks.lane(_turns().values_list("conversation_id", flat=True).get(pk=turn_id))
     turn = locks.turn(turn_id)
-    if turn.is_terminal or turn.status == TurnState.RUNNING:
+    if turn.is_terminal or turn.status == TurnState.RUNNING or turn.phase == Phase.OUTPUT:
         return None
     _end(locks, lane, turn, TurnState.FAILED, error=error, attempt=AttemptEnd.LOST)
     _wake_lane(lane.pk)
@@ -460,7 +496,7 @@ def set_aside(locks: Locks, turn_id: str, *, error: Json, seconds: float) -> Non
     """any → the same. Maintenance failed on this row: say so on it, and look at it again later."""
     turn = locks.turn(turn_id)
     if not turn.is_terminal:
-        _move(turn, turn.status, error=error, not_before=_clock() + timedelta(seconds=seconds))
+        _move(turn, turn.status, error=error, next_check_at=_clock() + timedelta(seconds=seconds))
 
 
 @maintenance
@@ -472,7 +508,7 @@ def wake_due(locks: Locks, *, limit: int) -> int:
     return len(found)
 
 
-@transition
+@maintenance
 def unsent(locks: Locks, turn_ids: Iterable[str]) -> None:
     """PENDING → PENDING. A wake-up could not be sent: let reconcile send it without waiting for its lifetime."""
     for turn in locks.turns(_turns().filter(pk__in=list(turn_ids), status=TurnState.PENDING)):
@@ -593,7 +629,10 @@ def _attempt_end(turn: Turn, end: AttemptEnd) -> Fields:
 
 
 def _wake_lane(conversation_id: str) -> None:
-    """The lane may have become free: wake a worker for its head."""
+    """The lane may have become free: wake a worker for its head.
+
+    The head's row is locked after the moved turn's, whatever their ids: see `docs/locking.md`.
+    """
     for turn in _turns().heads().filter(conversation=conversation_id)[:1]:
         _wake(turn)
 

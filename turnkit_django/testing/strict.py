@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from turnkit_django.clients.chat import EmptyContent
+from turnkit_django.core.requests import EmptyContent
 from turnkit_django.testing.provider_state import ProviderStates
 
 Message: TypeAlias = "Mapping[str, Any]"

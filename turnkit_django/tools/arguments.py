@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from turnkit_django.core.content import Json, clean_json, clean_text
+from turnkit_django.core.redaction import redact
 from turnkit_django.errors import ToolValidationError
 from turnkit_django.tools.results import MAX_DEPTH, to_json
 
@@ -275,4 +276,5 @@ def _short(text: str, length: int = 300) -> str:
 
 
 def _unchecked(error: Exception) -> ToolValidationError:
-    return ToolValidationError(f"the arguments could not be checked: {type(error).__name__}: {_short(str(error))}")
+    text = _short(redact(str(error)))
+    return ToolValidationError(f"the arguments could not be checked: {type(error).__name__}: {text}")

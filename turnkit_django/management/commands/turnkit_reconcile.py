@@ -1,22 +1,33 @@
 from __future__ import annotations
 
+import logging
+import math
 import signal
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as DatabaseProblem
 
 from turnkit_django import conf
 from turnkit_django.engine import drain, reconcile
+from turnkit_django.store import connections
+
+logger = logging.getLogger("turnkit")
+
+_SHORTEST_PAUSE = 0.01  # lets nobody starve when a pass takes longer than the pause
 
 
 class Command(BaseCommand):
     help = "Take over the turns of dead workers and wake what is due. Run it from cron, or with --loop."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--loop", type=float, metavar="SECONDS", help="repeat with this pause until stopped")
+        parser.add_argument("--loop", type=float, metavar="SECONDS", help="a pass every so many seconds until stopped")
         parser.add_argument(
             "--batch", type=int, metavar="N", help="rows of each kind a pass; default MAINTENANCE_BATCH"
         )
@@ -27,22 +38,36 @@ class Command(BaseCommand):
         pause = 1.0 if options["loop"] is None else options["loop"]
         if batch < 1 or not 0 < pause <= threading.TIMEOUT_MAX:
             raise CommandError("expected --batch and --loop to be positive numbers")
-        stop = _stop_on_signals() if options["loop"] is not None else None
-        while True:
-            errors = self._pass(batch, run=options["run"])
-            if stop is None:
-                if errors:
-                    raise CommandError(f"{errors} rows could not be handled; each is logged and looked at again later")
-                return
-            try:
-                stop.get(timeout=options["loop"])
-            except Empty:
-                continue
-            return
+        if options["loop"] is not None:
+            self._loop(batch, run=options["run"], pause=pause)
+        elif errors := self._pass(batch, run=options["run"]):
+            raise CommandError(f"{errors} rows could not be handled; each is logged and looked at again later")
 
-    def _pass(self, batch: int, *, run: bool) -> int:
+    def _loop(self, batch: int, *, run: bool, pause: float) -> None:
+        """Passes until a signal comes. Running turns takes its time from the pause, so that a pass is never late."""
+        stop = _stop_on_signals()
+        while stop.empty():
+            due = time.monotonic() + pause
+            try:
+                self._pass(batch, run=run, seconds=pause, should_stop=lambda: not stop.empty())
+            except DatabaseProblem as problem:
+                told = {"event": "reconcile.error"}
+                text = conf.clean(f"{type(problem).__name__}: {problem}").strip()
+                logger.error("reconcile: the database failed; trying again: %s", text, extra=told)
+                connections.drop()
+            with suppress(Empty):
+                stop.put(stop.get(timeout=max(due - time.monotonic(), _SHORTEST_PAUSE)))
+
+    def _pass(
+        self,
+        batch: int,
+        *,
+        run: bool,
+        seconds: float = math.inf,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> int:
         counts = reconcile.run_pass(batch=batch)
-        ran = drain.run_all() if run else 0
+        ran = drain.run_all(seconds=seconds, should_stop=should_stop) if run else 0
         self.stdout.write(
             f"recovered {counts.recovered}, readied {counts.readied}, overdue {counts.overdue}, "
             f"woken {counts.woken}, run {ran}, errors {counts.errors}"
@@ -51,7 +76,7 @@ class Command(BaseCommand):
 
 
 def _stop_on_signals() -> SimpleQueue[int]:
-    """A loop ends between two passes when it is told to. An Event could deadlock: its lock is not reentrant."""
+    """A loop ends between two turns when it is told to. An Event could deadlock: its lock is not reentrant."""
     stop: SimpleQueue[int] = SimpleQueue()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
