@@ -22,7 +22,7 @@ from django.utils.module_loading import import_string
 from turnkit_django.core.content import is_storable, shown
 from turnkit_django.core.cost import rate_problem
 from turnkit_django.core.redaction import looks_secret, redact, url_passwords
-from turnkit_django.core.requests import form_problem
+from turnkit_django.core.requests import MOST, form_problem
 from turnkit_django.errors import ConfigError
 
 _RATE_KEYS = frozenset({"input", "output", "cache_read", "cache_write", "thinking"})
@@ -31,9 +31,6 @@ _MAY_BE_ZERO = frozenset({"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS"})
 _WAITS = frozenset({"LEASE_SECONDS", "MODEL_TIMEOUT", "MAX_RETRY_AFTER", "WORKER_SLICE"})
 _LONGEST_WAIT = 2_147_483  # seconds; a wait of the operating system counts milliseconds in 32 bits
 _DEEPEST = 8
-
-MOST = 2**31 - 1
-"""The greatest number, of seconds too, that a limit may be: columns of turns hold no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,9 +185,8 @@ def test_configured_rates_come_first() -> None:
         assert answer(text("hi")).cost == Decimal("0.00015")
 
 
-@pytest.mark.parametrize("rates", [{"input": 1}, {"input": "much", "output": 1}])
-def test_rates_that_do_not_suffice_make_the_cost_unknown_and_fail_nothing(rates: dict[str, Any]) -> None:
-    with override_settings(TURNKIT={"COST_RATES": {"openai/gpt-5-mini": rates}}):
+def test_rates_that_do_not_suffice_make_the_cost_unknown_and_fail_nothing() -> None:
+    with override_settings(TURNKIT={"COST_RATES": {"openai/gpt-5-mini": {"input": 1}}}):
         reply = answer(text("hi"))
     assert (reply.text, reply.cost) == ("hi", None)
 

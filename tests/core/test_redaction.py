@@ -70,6 +70,8 @@ def test_other_names_are_not(name: str) -> None:
         ("Server=db;PWD=hunter2;Encrypt=yes", "hunter2"),
         ("DB_PASSWORD='correct horse'", "correct horse"),
         ("passwd: hunter2", "hunter2"),
+        ("passwd: hunter", "hunter"),
+        ("X-Api-Key: abcdefabcdef", "abcdefabcdef"),
         ('{"api_key": "abcdefgh"}', "abcdefgh"),
         ("{'password': 'it'}", "'it'"),
         ("password = hunter", "hunter"),

@@ -14,7 +14,8 @@ PUBLIC = {
 }
 
 _TASK = "(self, task: 'str', *, subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
-context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None) -> 'Any'"
+context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None, model: 'str | None' = None, \
+thinking: 'Mapping[str, Json] | EllipsisType | None' = Ellipsis) -> 'Any'"
 
 SIGNATURES = [
     (turnkit_django.register, "(agent: 'Agent') -> 'Agent'"),

@@ -12,9 +12,8 @@ from datetime import timedelta
 from types import EllipsisType, FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from turnkit_django.conf import MOST
 from turnkit_django.core.content import Json, is_storable, shown
-from turnkit_django.core.requests import ToolSpec
+from turnkit_django.core.requests import MOST, ToolSpec
 from turnkit_django.errors import ConfigError
 from turnkit_django.tools.tool import Tool, as_tool
 

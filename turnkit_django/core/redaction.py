@@ -51,6 +51,10 @@ _AFTER = (
     # In quotes: up to the same quote, or to the end of a text that was cut.
     re.compile(rf"((?:{_NAMES}){_SEPARATOR}({_QUOTE})){_NOTHING}(?:(?!\2)(?:\\.|[^\\\n])){{2,4000}}", re.IGNORECASE),
     re.compile(rf"((?:{_NAMES}){_EQUALS}){_NOTHING}{_WORD}+", re.IGNORECASE),
+    # Names that no sentence uses.
+    re.compile(
+        rf"(\b(?:passwd|x-[a-z-]{{0,40}}(?:key|token|secret|signature)){_COLON}){_NOTHING}{_WORD}+", re.IGNORECASE
+    ),
     # After a colon a sentence may go on: only what is no plain word.
     re.compile(
         rf"((?:{_NAMES}){_COLON}){_NOTHING}(?={_WORD}{{0,64}}[\d_!@#$%^*+=~]|[a-z]{{16}}){_WORD}{{4,}}", re.IGNORECASE

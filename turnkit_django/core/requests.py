@@ -12,6 +12,9 @@ from turnkit_django.core.usage import Usage
 
 EmptyContent: TypeAlias = Literal["null", "absent", "empty"]
 
+MOST = 2**31 - 1
+"""The greatest number, of seconds too, that a limit may be: columns of turns hold no more."""
+
 
 class ChatFunction(TypedDict):
     name: str

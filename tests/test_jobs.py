@@ -1,0 +1,42 @@
+"""What RQ keeps of a job that failed holds no secret."""
+
+import logging
+
+import django_rq
+import pytest
+from django.db import OperationalError
+from rq.job import JobStatus
+
+from turnkit_django import jobs
+from turnkit_django.dispatch import Worker
+from turnkit_django.engine import drain, reconcile
+
+SECRET = "correct-horse-battery"
+
+
+def fail(**_: object) -> None:
+    raise OperationalError(f"no connection with password {SECRET}")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("job", "module", "name"), [("wake", drain, "run_slice"), ("reconcile", reconcile, "run_pass")]
+)
+def test_a_failed_job_leaves_no_secret_in_redis(monkeypatch, caplog, job, module, name):
+    monkeypatch.setenv("HELPDESK_DB_PASSWORD", SECRET)
+    monkeypatch.setattr(module, name, fail)
+    queue = django_rq.get_queue("turnkit")
+    queue.empty()
+    with caplog.at_level(logging.ERROR):
+        queued = queue.enqueue(f"turnkit_django.jobs.{job}", failure_ttl=60)
+        Worker([queue], connection=queue.connection).work(burst=True)
+    failed = queue.fetch_job(queued.id)
+    assert failed.get_status() == JobStatus.FAILED
+    told = failed.latest_result().exc_string
+    assert ("OperationalError" in told, SECRET in told, SECRET in caplog.text) == (True, False, False)
+    failed.delete()
+
+
+def test_the_jobs_take_no_arguments():
+    with pytest.raises(TypeError):
+        jobs.wake("turn_1")
