@@ -136,7 +136,7 @@ def test_the_database_knows_the_same_final_states():
     ended = texts_of("turnkit_turn_ended_if_and_only_if_it_has_an_end")
     settled = texts_of("turnkit_execution_settled_if_and_only_if_it_has_an_end")
 
-    assert {state.value for state in states.TERMINAL | states.OPEN} == ended
+    assert {state.value for state in states.TERMINAL} == ended
     assert {state.value for state in states.SETTLED} == settled
     assert {"running"} == texts_of("turnkit_turn_runs_if_and_only_if_claimed")
 

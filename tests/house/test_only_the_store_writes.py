@@ -20,7 +20,7 @@ ORM_WRITES = {
 WRITING_SQL = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM|TRUNCATE|ALTER TABLE)\s+\"?turnkit_", re.IGNORECASE)
 LOCKING_SQL = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|UPDATE|KEY\s+SHARE|SHARE)\b|\bLOCK\s+TABLE\b", re.IGNORECASE)
 STORE = {path: tree for path, tree in modules().items() if path.startswith("store/")}
-IN_MEMORY_COPIES = {"engine/tool_calls.py", "engine/run.py"}
+IN_MEMORY_COPIES = {"engine/run.py"}
 """Where a worker's own copy of a row follows what a transition has just recorded. Nothing there can save it."""
 
 

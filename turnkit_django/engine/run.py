@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from django.utils import timezone
+
 from turnkit_django import conf
 from turnkit_django.agents import Agent
 from turnkit_django.core.content import Json, clean_json, clean_text
 from turnkit_django.core.ids import new_token
-from turnkit_django.core.states import SETTLED, Phase
+from turnkit_django.core.states import SETTLED, Phase, ToolState
 from turnkit_django.engine.decide import CallView, Snapshot
 from turnkit_django.engine.heartbeat import Held
 from turnkit_django.models import Conversation, ToolExecution, Turn
 from turnkit_django.store import reads
 from turnkit_django.store.claims import Claimed, Reservation
-from turnkit_django.store.records import AttemptEnd, Reply
+from turnkit_django.store.records import AttemptEnd, Reply, Settlement
 
 
 @dataclass(eq=False, slots=True)
@@ -90,6 +92,16 @@ class Running:
         if self.turn.iterations >= self.turn.max_iterations:
             return None
         return Reservation(request_id=new_token(), attempt_id=new_token())
+
+    def started(self, execution: ToolExecution) -> None:
+        """A write has recorded its start. The row's time is the database's, a moment earlier than this one."""
+        execution.status = ToolState.RUNNING.value
+        execution.started_at = execution.started_at or timezone.now()
+
+    def settled(self, execution: ToolExecution, settlement: Settlement) -> None:
+        """A write has recorded its outcome."""
+        execution.status = settlement.status
+        execution.result, execution.error = settlement.result, settlement.error
 
     def billed(self, reply: Reply) -> None:
         """What the write just recorded has added to the turn's bill."""

@@ -6,8 +6,6 @@ import logging
 import time
 from dataclasses import dataclass
 
-from django.utils import timezone
-
 from turnkit_django import conf
 from turnkit_django.core.content import Json, as_text, clean_text
 from turnkit_django.core.states import Phase, ToolState
@@ -89,15 +87,14 @@ def _failure(error_type: str, message: str, **details: Json) -> _Outcome:
 
 
 def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> _Outcome:
+    run.held.require()
     if execution.status == ToolState.PENDING:
         claim = transitions.start_tool(
             run.held.claim, execution.pk, arguments=arguments.arguments, lease_seconds=run.held.lease_seconds
         )
         run.held.wrote(claim)
-        execution.status = ToolState.RUNNING.value
+        run.started(execution)
     execution.arguments = arguments.arguments
-    execution.started_at = execution.started_at or timezone.now()
-    run.held.require()
     connections.release()
     reach("tool_started")
     context = ToolContext(
@@ -161,9 +158,9 @@ def _settle(
         lease_seconds=run.held.lease_seconds,
     )
     run.held.wrote(claim)
-    execution.status, execution.result, execution.error = outcome.status.value, outcome.result, outcome.error
+    run.settled(execution, settlement)
     if then.execution_id is not None:
-        run.call(then.execution_id).status = ToolState.RUNNING.value
+        run.started(run.call(then.execution_id))
     run.moved_to(then.phase, then.reservation)
     reach("result_stored")
 

@@ -231,7 +231,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('completed_at__isnull', False), ('status__in', ['cancelled', 'completed', 'failed', 'stale'])), models.Q(('completed_at__isnull', True), ('status__in', ['paused', 'pending', 'running', 'waiting'])), _connector='OR'), name='turnkit_turn_ended_if_and_only_if_it_has_an_end'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('completed_at__isnull', False), ('status__in', ['cancelled', 'completed', 'failed', 'stale'])), models.Q(models.Q(('status__in', ['cancelled', 'completed', 'failed', 'stale']), _negated=True), ('completed_at__isnull', True)), _connector='OR'), name='turnkit_turn_ended_if_and_only_if_it_has_an_end'),
         ),
         migrations.AddConstraint(
             model_name='turn',

@@ -175,7 +175,7 @@ class Turn(TurnVerbs, models.Model):
                 name="turnkit_turn_ended_if_and_only_if_it_has_an_end",
                 condition=(
                     Q(status__in=values(TERMINAL), completed_at__isnull=False)
-                    | Q(status__in=values(OPEN), completed_at__isnull=True)
+                    | (~Q(status__in=values(TERMINAL)) & Q(completed_at__isnull=True))
                 ),
             ),
             models.CheckConstraint(

@@ -71,6 +71,8 @@ def start(locks: Locks, draft: Turn, *, message: Message | None, is_submission: 
     known = _known(draft, message)
     if known is None:
         known = _started(lane, draft, message)
+    elif known.pk == draft.pk and known.submitted_at is not None:  # a commit that was not heard: nor was its wake-up
+        outbox.wake(known.pk, on_failure=unsent)
     return _submitted(lane, known) if is_submission and known.status == TurnState.PENDING else known
 
 
