@@ -91,7 +91,7 @@ def test_a_subject_is_kept_as_type_and_key():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tempo": 1}, "unknown turn options ['tempo']; known: ['context', 'model', 'principal', 'thinking']"),
+        ({"tempo": 1}, "unknown turn options ['tempo']; known: key, context, model, principal, thinking"),
         ({"thinking": "high"}, "thinking"),
         ({"thinking": {"effort": "extreme"}}, "thinking"),
         ({"context": {"f": object()}}, "expected `context` to be JSON"),
@@ -437,3 +437,26 @@ def test_a_key_that_was_asked_with_gives_that_turn_when_it_is_submitted_again(tu
     conversation = helper.conversation()
     asked = conversation.ask("Hello", key="k")
     assert conversation.submit("Hello", key="k") == asked
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", ["say", "prepare", "submit", "ask"])
+def test_a_conversation_that_is_not_saved_says_how_to_open_one(verb):
+    with pytest.raises(InputError, match=r"not saved; open one with `agent.conversation\(\)`"):
+        getattr(Conversation(agent_name="helper"), verb)("Hi")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_verb_of_a_turn_refreshes_the_object_it_is_called_on(turnkit_model):
+    turnkit_model([text("hi")])
+    prepared, cancelled, submitted = (helper.conversation().prepare("Hello") for _ in range(3))
+    assert (prepared.run() is prepared, prepared.status) == (True, "completed")
+    assert (cancelled.cancel() is cancelled, cancelled.status) == (True, "cancelled")
+    assert (submitted.submit() is submitted, submitted.is_background) == (True, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_agents_submission_that_dies_leaves_no_conversation():
+    with crash_at("start.written"), pytest.raises(Crash):
+        helper.submit("Hello")
+    assert Conversation.objects.count() == 0

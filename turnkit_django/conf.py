@@ -60,7 +60,7 @@ class Settings:
     MODEL_TIMEOUT: int = 600
     """Most seconds without a byte from a provider."""
     MODEL_RETRIES: int = 5
-    """Transient model errors in a row before the turn fails."""
+    """Transient model errors in a row before a submitted turn fails; an inline turn fails at the first one."""
     MAX_RETRY_AFTER: int = 900
     """A provider's longer Retry-After is cut to this."""
     MAX_BROKEN_REPLIES: int = 3

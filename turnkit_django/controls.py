@@ -9,4 +9,4 @@ from turnkit_django.store import reads, transitions
 def cancel(turn: Turn) -> Turn:
     """End a turn at once. A request that is under way is not aborted; its answer will not be stored."""
     transitions.cancel(turn.pk)
-    return reads.turn(turn.pk)
+    return reads.refreshed(turn)

@@ -54,6 +54,7 @@ def open_conversation(
 
 
 def say(conversation: Conversation, text: str, *, metadata: Mapping[str, Json] | None = None) -> Message:
+    _require_saved(conversation)
     message = _message(conversation, text, metadata=_object("metadata", metadata))
     return transitions.say(message)
 
@@ -76,6 +77,7 @@ def ask(conversation: Conversation, text: str, *, key: str | None = None, **opti
 
 def run_here(conversation: Conversation, text: str | None = None, *, key: str | None = None, **options: Any) -> Turn:
     connections.require_no_transaction(f"a turn of {conversation.pk}")
+    _require_saved(conversation)
     draft, message = _draft(conversation, text, key=key, options=options)
     claimed = transitions.claim_new(draft, runner.holder(), message=message)
     if isinstance(claimed, Claimed):
@@ -85,16 +87,15 @@ def run_here(conversation: Conversation, text: str | None = None, *, key: str | 
 
 
 def run_turn(turn: Turn) -> Turn:
-    turn = reads.turn(turn.pk)
-    if turn.status == Turn.Status.PENDING:
+    if reads.refreshed(turn).status == Turn.Status.PENDING:
         runner.run_inline(turn.pk)
-    return reads.turn(turn.pk)
+    return reads.refreshed(turn)
 
 
 def submit_turn(turn: Turn) -> Turn:
     transitions.submit(turn.pk)
     reach("submitted")
-    return reads.turn(turn.pk)
+    return reads.refreshed(turn)
 
 
 def usage(conversation: Conversation) -> Usage:
@@ -125,13 +126,13 @@ def _for_task(agent: Agent, task: str, options: dict[str, Any], *, is_submission
     opened = {name: options.pop(name) for name in ("subject", "metadata", "context", "principal") if name in options}
     conversation = _conversation(agent, **opened)
     draft, message = _draft(conversation, task, key=None, options=options)  # all is checked before a row is written
-    transitions.open_conversation(conversation)
-    return transitions.start(draft, message=message, is_submission=is_submission)
+    return transitions.start(draft, message=message, is_submission=is_submission, opening=conversation)
 
 
 def _start(
     conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any], is_submission: bool
 ) -> Turn:
+    _require_saved(conversation)
     draft, message = _draft(conversation, text, key=key, options=options)
     return transitions.start(draft, message=message, is_submission=is_submission)
 
@@ -174,7 +175,8 @@ def _draft(
 
 def _turn(conversation: Conversation, options: dict[str, Any]) -> Turn:
     if unknown := sorted(set(options) - _OPTIONS):
-        raise InputError(f"{conversation.pk}: unknown turn options {unknown}; known: {sorted(_OPTIONS)}")
+        known = ["key", *sorted(_OPTIONS)]
+        raise InputError(f"{conversation.pk}: unknown turn options {unknown}; known: {', '.join(known)}")
     agent = get_agent(conversation.agent_name)
     settings = conf.get()
     turn_id = ids.new_turn_id()
@@ -217,6 +219,11 @@ def _message(conversation: Conversation, text: str, *, metadata: Json) -> Messag
         content=[text_part(text)],
         metadata=metadata,
     )
+
+
+def _require_saved(conversation: Conversation) -> None:
+    if conversation._state.adding:
+        raise InputError("the conversation is not saved; open one with `agent.conversation()`")
 
 
 def _require_text(text: str) -> None:

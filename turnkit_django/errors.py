@@ -64,7 +64,8 @@ class ModelError(TurnkitError):
 
 
 class TransientModelError(ModelError):
-    """The same request may succeed later (408, 409, 429, 5xx, no connection). The engine parks the turn.
+    """The same request may succeed later (408, 409, 429, 5xx, no connection): a submitted turn is parked, an inline
+    one fails.
 
     Args:
         retry_after: Seconds the provider asked to wait, or None.

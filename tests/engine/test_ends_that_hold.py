@@ -5,7 +5,7 @@ import pytest
 from tests.testapp.agents import helper
 from turnkit_django import Agent, Tool, register
 from turnkit_django.agents import registry
-from turnkit_django.testing import assert_clean, drain, raw, text
+from turnkit_django.testing import assert_clean, drain, raw, scripted_model, text
 
 
 class Broken(Tool):
@@ -46,3 +46,29 @@ def test_a_model_whose_answer_was_cut_is_told_so(turnkit_model, content, finish_
     last = model.requests[1].messages[-1]
     assert (last["role"], "cut off" in str(last["content"])) == ("user", True)
     assert_clean(model=model)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([text("hi")], ["turn.completed"]),
+        ([{"error": {"status": 401, "message": "no"}}], ["turn.failed"]),
+        ([{"error": {"status": 503, "retry_after": 0}}, text("hi")], ["turn.parked", "turn.completed"]),
+    ],
+)
+def test_an_operator_reads_in_the_log_how_a_turn_ended(turnkit_model, caplog, steps, told):
+    turnkit_model(steps)
+    with caplog.at_level("INFO", logger="turnkit"):
+        turn = helper.conversation().submit("Hi")
+        drain()
+    ends = [record for record in caplog.records if getattr(record, "event", "").startswith("turn.")]
+    assert [record.event for record in ends] == told
+    assert all(turn.pk in record.getMessage() for record in ends)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_script_of_the_form_of_a_json_file_is_read_as_one():
+    with scripted_model({"steps": [{"text": "hi"}]}) as model:
+        assert helper.conversation().ask("Hi").output_text == "hi"
+    assert model.overrun == 0

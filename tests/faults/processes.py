@@ -147,26 +147,28 @@ def all_bytes() -> bytes:
     found = []
     client = redis()
     for key in client.scan_iter():
-        found.append(key)
-        kind = client.type(key)
-        match kind:
-            case b"string":
-                values = [client.get(key)]
-            case b"hash":
-                values = [part for pair in client.hgetall(key).items() for part in pair]
-            case b"list":
-                values = client.lrange(key, 0, -1)
-            case b"set":
-                values = list(client.smembers(key))
-            case b"zset":
-                values = client.zrange(key, 0, -1)
-            case b"stream":
-                values = [repr(client.xrange(key)).encode()]
-            case _:
-                raise AssertionError(f"{key!r} is a {kind!r}")
-        found += values
-        found += [opened for value in values if (opened := _opened(value))]
+        values = _values(client, key)
+        found += [key, *values, *(opened for value in values if (opened := _opened(value)))]
     return b"\n".join(found)
+
+
+def _values(client: Redis, key: bytes) -> list[bytes]:
+    match kind := client.type(key):
+        case b"string":
+            return [client.get(key) or b""]
+        case b"hash":
+            return [part for pair in client.hgetall(key).items() for part in pair]
+        case b"list":
+            return client.lrange(key, 0, -1)
+        case b"set":
+            return list(client.smembers(key))
+        case b"zset":
+            return client.zrange(key, 0, -1)
+        case b"stream":
+            return [repr(client.xrange(key)).encode()]
+        case b"none":  # a worker has deleted it since it was listed
+            return []
+    raise AssertionError(f"{key!r} is a {kind!r}")
 
 
 def _opened(value: bytes) -> bytes:

@@ -15,7 +15,7 @@ PUBLIC = {
 
 _TASK = "(self, task: 'str', *, subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
 context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None, model: 'str | None' = None, \
-thinking: 'Mapping[str, Json] | EllipsisType | None' = Ellipsis) -> 'Any'"
+thinking: 'Mapping[str, Json] | EllipsisType | None' = Ellipsis) -> 'Run'"
 
 SIGNATURES = [
     (turnkit_django.register, "(agent: 'Agent') -> 'Agent'"),
@@ -38,7 +38,7 @@ SIGNATURES = [
         turnkit_django.Agent.conversation,
         "(self, *, subject: 'Model | None' = None, model: 'str | None' = None, "
         "metadata: 'Mapping[str, Json] | None' = None, "
-        "context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None) -> 'Any'",
+        "context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None) -> 'Conversation'",
     ),
     (turnkit_django.Tool.spec, "(self) -> 'ToolSpec'"),
     (turnkit_django.Tool.validate, "(self, arguments_text: 'str | None') -> 'ValidArguments'"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from django.db.models import Model
 
     from turnkit_django.clients.base import ModelClient
+    from turnkit_django.models import Conversation
+    from turnkit_django.runs import Run
 
 MAX_TOOLS = 128
 """Providers refuse a request that offers more."""
@@ -151,7 +153,7 @@ class Agent:
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
         principal: Json = None,
-    ) -> Any:
+    ) -> Conversation:
         """A new, saved `Conversation` with this agent.
 
         Args:
@@ -180,7 +182,7 @@ class Agent:
         principal: Json = None,
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
-    ) -> Any:
+    ) -> Run:
         """A `Run` of `task` in a conversation of its own: pending, nothing called.
 
         Args:
@@ -216,7 +218,7 @@ class Agent:
         principal: Json = None,
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
-    ) -> Any:
+    ) -> Run:
         """The `Run` of `task`, executed in this process and ended. Arguments as in `prepare`.
 
         A turn that failed is no exception: `status` and `error` of the run tell.
@@ -249,7 +251,7 @@ class Agent:
         principal: Json = None,
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
-    ) -> Any:
+    ) -> Run:
         """The `Run` of `task`, handed to a worker: durable. Arguments as in `prepare`.
 
         Raises:

@@ -25,7 +25,7 @@ from turnkit_django.core.usage import Usage
 from turnkit_django.engine import tool_calls
 from turnkit_django.engine.decide import ReplyKind, Verdict, judge
 from turnkit_django.engine.projection import project
-from turnkit_django.engine.run import Running, error
+from turnkit_django.engine.run import Running, error, log_end
 from turnkit_django.errors import ModelAccessError, ModelError, PermanentModelError, TransientModelError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
@@ -123,6 +123,7 @@ def _end_refused(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
         reply=_reply(reply, calls, verdict),
         calls=calls,
     )
+    log_end(run.turn, "failed", problem)
     return False
 
 
@@ -132,6 +133,7 @@ def _publish(run: Running, reply: ModelReply) -> bool:
     transitions.complete(run.held.claim, text=text, reply=_reply(reply, [], Verdict(ReplyKind.ANSWER)))
     reach("response_stored")
     reach("published")
+    log_end(run.turn, "completed")
     return False
 
 
@@ -245,9 +247,9 @@ def _put_off(run: Running, problem: TransientModelError) -> bool:
     if not run.turn.is_background or failures > conf.get().MODEL_RETRIES:
         return _give_up(run, problem, _end_of(problem))
     seconds = retry_delay(failures, retry_after=problem.retry_after, longest=conf.get().MAX_RETRY_AFTER)
-    transitions.park(
-        run.held.claim, error=_as_error(problem), seconds=seconds, attempt=_end_of(problem), usage=problem.usage
-    )
+    why = _as_error(problem)
+    transitions.park(run.held.claim, error=why, seconds=seconds, attempt=_end_of(problem), usage=problem.usage)
+    log_end(run.turn, "parked", why)
     return False
 
 
@@ -257,7 +259,9 @@ def _end_of(problem: ModelError) -> AttemptEnd:
 
 def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:
     usage = getattr(problem, "usage", None)
-    transitions.fail(run.held.claim, error=_as_error(problem), attempt=attempt, usage=usage)
+    why = _as_error(problem)
+    transitions.fail(run.held.claim, error=why, attempt=attempt, usage=usage)
+    log_end(run.turn, "failed", why)
     return False
 
 

@@ -116,7 +116,8 @@ def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Out
         if _is_order_to_stop(problem):
             raise
         trace = conf.clean_traceback(problem)
-        logger.warning("tool %s failed: %s", tool.name, trace, extra={"event": "tool.failed", "tool": tool.name})
+        told = {"event": "tool.failed", "tool": tool.name, "execution_id": context.execution.pk}
+        logger.warning("tool %s failed in %s: %s", tool.name, context.execution.pk, trace, extra=told)
         return _failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
 
 

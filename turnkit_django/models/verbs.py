@@ -105,7 +105,7 @@ class ConversationVerbs:
 
 class TurnVerbs:
     def run(self) -> Turn:
-        """Run it in this process; the refreshed turn. A turn that is not pending is only refreshed.
+        """Run it in this process; itself, refreshed. A turn that is not pending is only refreshed.
 
         Raises:
             LaneBusy: If the conversation has another started turn or submitted work.
@@ -116,7 +116,7 @@ class TurnVerbs:
         return conversations.run_turn(cast("Turn", self))
 
     def submit(self) -> Turn:
-        """Let a worker run it; the refreshed turn. Submitting it again changes nothing.
+        """Let a worker run it; itself, refreshed. Submitting it again changes nothing.
 
         Raises:
             StateError: If it ran or runs in another way.
@@ -136,7 +136,7 @@ class TurnVerbs:
         return model_call.preview(cast("Turn", self))
 
     def cancel(self) -> Turn:
-        """End it at once, whatever it does; the refreshed turn. An ended turn is only refreshed."""
+        """End it at once, whatever it does; itself, refreshed. An ended turn is only refreshed."""
         from turnkit_django import controls
 
         return controls.cancel(cast("Turn", self))

@@ -46,6 +46,12 @@ def turn(turn_id: str) -> Turn:
     return _turns().get(pk=turn_id)
 
 
+def refreshed(turn: Turn) -> Turn:
+    """The same object with what its row holds now."""
+    turn.refresh_from_db(using=connections.alias())
+    return turn
+
+
 def token_of(turn_id: str) -> str | None:
     return _turns().filter(pk=turn_id).values_list("claim_token", flat=True).first()
 

@@ -50,8 +50,7 @@ def _turns() -> TurnQuerySet:
 @transition
 def open_conversation(locks: Locks, conversation: Conversation) -> Conversation:
     """(new). Store a conversation."""
-    if not Conversation.objects.using(connections.alias()).filter(pk=conversation.pk).exists():
-        conversation.save(using=connections.alias(), force_insert=True)
+    _open(conversation)
     return conversation
 
 
@@ -65,8 +64,15 @@ def say(locks: Locks, message: Message) -> Message:
 
 
 @transition
-def start(locks: Locks, draft: Turn, *, message: Message | None, is_submission: bool) -> Turn:
-    """(new) → PENDING. Store the turn with its message; a submission takes the next place of the lane."""
+def start(
+    locks: Locks, draft: Turn, *, message: Message | None, is_submission: bool, opening: Conversation | None = None
+) -> Turn:
+    """(new) → PENDING. Store the turn with its message; a submission takes the next place of the lane.
+
+    `opening` is the turn's conversation if that is new too.
+    """
+    if opening is not None:
+        _open(opening)
     lane = locks.lane(draft.conversation_id)
     known = _known(draft, message)
     if known is None:
@@ -95,6 +101,11 @@ def cancel(locks: Locks, turn_id: str) -> Turn:
         _end(locks, lane, turn, TurnState.CANCELLED, error=error, attempt=AttemptEnd.LOST)
         _wake_lane(lane.pk)
     return turn
+
+
+def _open(conversation: Conversation) -> None:
+    if not Conversation.objects.using(connections.alias()).filter(pk=conversation.pk).exists():
+        conversation.save(using=connections.alias(), force_insert=True)
 
 
 def _started(lane: Conversation, draft: Turn, message: Message | None) -> Turn:

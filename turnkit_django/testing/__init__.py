@@ -14,7 +14,7 @@ from turnkit_django.testing import crashes
 
 if TYPE_CHECKING:
     from turnkit_django.testing.asserts import assert_clean
-    from turnkit_django.testing.clients import ScriptedModel
+    from turnkit_django.testing.clients import ScriptedModel, scripted_model
     from turnkit_django.testing.crashes import Crash, crash_at
     from turnkit_django.testing.model_server import model_server
     from turnkit_django.testing.script import call, raw, text
@@ -34,6 +34,7 @@ _HOME = {
     "embedded_servers": "servers",
     "model_server": "model_server",
     "raw": "script",
+    "scripted_model": "clients",
     "text": "script",
 }
 
@@ -49,6 +50,7 @@ __all__ = [
     "embedded_servers",
     "model_server",
     "raw",
+    "scripted_model",
     "text",
 ]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -126,6 +127,21 @@ class ScriptedModel:
         with self._lock:
             self.usages.append(reply.usage)
         return replace(reply, cost=self._cost if reply.usage else None)
+
+
+@contextmanager
+def scripted_model(script: Script = (), **options: Any) -> Iterator[ScriptedModel]:
+    """Answer every model call of this process from a script; the `ScriptedModel`.
+
+    Args:
+        script: See `turnkit_django.testing.script`.
+        options: As `ScriptedModel` takes them.
+    """
+    from turnkit_django.engine import model_call
+
+    model = ScriptedModel(script, **options)
+    with model_call.use(model):
+        yield model
 
 
 def _failure(answer: ScriptedFailure) -> ModelError:

@@ -16,17 +16,10 @@ def turnkit_model() -> Iterator[Callable[[Any], ScriptedModel]]:
     """A function that makes a `ScriptedModel` of a script and answers every model call of the test with it."""
     from contextlib import ExitStack
 
-    from turnkit_django.engine import model_call
-    from turnkit_django.testing.clients import ScriptedModel
+    from turnkit_django.testing.clients import scripted_model
 
     with ExitStack() as stack:
-
-        def script(steps: Any, **options: Any) -> ScriptedModel:
-            model = ScriptedModel(steps, **options)
-            stack.enter_context(model_call.use(model))
-            return model
-
-        yield script
+        yield lambda steps, **options: stack.enter_context(scripted_model(steps, **options))
 
 
 @pytest.fixture

@@ -145,6 +145,8 @@ class ScriptPlayer:
 
     def __init__(self, script: Script) -> None:
         self._lock = threading.Lock()
+        if isinstance(script, Mapping) and set(script) == {"steps"}:  # the form of a JSON file
+            script = script["steps"]
         self._script = script if callable(script) or isinstance(script, Mapping) else list(script)
         self._keyed: dict[str, ScriptPlayer] = {}
         self._position = 0
