@@ -180,7 +180,7 @@ def test_an_agent_takes_the_options_of_a_turn(turnkit_model):
     thinker = register(Agent(name="thinker", model="openai/gpt-5-mini", thinking={"effort": "low"}))
     run = thinker.run("please", model="openai/gpt-5", thinking={"effort": "high"})
     assert (run.turn.model, run.turn.options) == ("openai/gpt-5", {"thinking": {"effort": "high"}})
-    assert thinker.submit("please", thinking=None).turn.options == {}
+    assert thinker.submit("please", thinking=None).turn.options == {"thinking": None}
     assert thinker.prepare("please").turn.options == {"thinking": {"effort": "low"}}
     drain()
     assert [(request.model, request.thinking) for request in model.requests] == [

@@ -206,7 +206,9 @@ def _request_options(agent: Agent, options: dict[str, Any]) -> dict[str, Json]:
         checked = check_thinking(agent.name, thinking)
     except ConfigError as error:
         raise InputError(str(error)) from error
-    return {} if checked is None else {"thinking": dict(checked)}
+    if checked is not None:
+        return {"thinking": dict(checked)}
+    return {"thinking": None} if "thinking" in options else {}
 
 
 def _message(conversation: Conversation, text: str, *, metadata: Json) -> Message:

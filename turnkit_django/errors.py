@@ -13,6 +13,7 @@ TurnkitError
 ├── StateError
 │   └── LaneBusy
 ├── LostClaim
+├── UnclaimableTurn
 ├── IllegalMove          a bug in the package
 └── LockOrderViolation   a bug in the package
 """
@@ -108,6 +109,18 @@ class LaneBusy(StateError):
 
 class LostClaim(TurnkitError):
     """Another worker or a person took the turn over. The runner stops quietly; nothing was written."""
+
+
+class UnclaimableTurn(TurnkitError):
+    """The row of a due turn cannot be written. It is set aside, so that it keeps no other turn from running.
+
+    Args:
+        turn_id: Which one; the database's error is the cause.
+    """
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"{turn_id} is due, but its row cannot be written")
+        self.turn_id = turn_id
 
 
 class IllegalMove(TurnkitError):

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.testapp.agents import helper
-from turnkit_django import Agent, Tool, register
+from turnkit_django import Agent, Tool, ToolContext, register, tool
 from turnkit_django.agents import registry
-from turnkit_django.testing import assert_clean, drain, raw, scripted_model, text
+from turnkit_django.testing import assert_clean, call, drain, raw, scripted_model, text
 
 
 class Broken(Tool):
@@ -72,3 +72,42 @@ def test_a_script_of_the_form_of_a_json_file_is_read_as_one():
     with scripted_model({"steps": [{"text": "hi"}]}) as model:
         assert helper.conversation().ask("Hi").output_text == "hi"
     assert model.overrun == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_tool_that_changes_what_it_was_given_changes_nothing_for_the_next(turnkit_model, monkeypatch):
+    seen: list[object] = []
+
+    @tool
+    def meddle(*, context: ToolContext) -> None:
+        """Look at the context, then change it."""
+        seen.append(context.turn.context["shop"])
+        context.turn.context["shop"] = "another"
+        context.turn.status = "failed"
+
+    monkeypatch.setattr(registry, "_agents", dict(registry.registered()))
+    agent = register(Agent(name="meddler", tools=[meddle]))
+    model = turnkit_model([[call("meddle"), call("meddle")], text("done")])
+    turn = agent.conversation(context={"shop": "teapots"}).submit("Go")
+    drain()
+    turn.refresh_from_db()
+    assert (seen, turn.status, turn.context) == (["teapots", "teapots"], "completed", {"shop": "teapots"})
+    assert_clean(model=model)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_turn_whose_agent_was_changed_goes_on_and_says_so(turnkit_model, monkeypatch, caplog):
+    monkeypatch.setattr(registry, "_agents", dict(registry.registered()))
+    model = turnkit_model([text("hi")])
+    turn = register(Agent(name="changing", version="1")).conversation().submit("Hi")
+    before = turn.agent_fingerprint
+    changed = register(Agent(name="changing", version="2"))
+    with caplog.at_level("WARNING", logger="turnkit"):
+        drain()
+    turn.refresh_from_db()
+    told = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "agent.changed"]
+    assert (turn.status, turn.agent_version, turn.agent_fingerprint) == ("completed", "1", before)
+    assert (before != changed.fingerprint, len(told), "version 1" in told[0], "version 2" in told[0]) == (
+        (True, 1, True, True)
+    )
+    assert_clean(model=model)

@@ -106,7 +106,8 @@ def test_a_loop_works_until_it_is_told_to_stop(number: signal.Signals):
             _, errors = loop.communicate(timeout=20)
         finally:
             loop.kill()
-    assert (loop.returncode, errors) == (0, "")
+    told = f"turn {turn.pk} of agent helper failed: BudgetError: turn timed out"
+    assert (loop.returncode, errors.splitlines()) == (0, [told])
     assert [line.split(", woken")[0] for line in lines] == [
         "recovered 0, readied 0, overdue 1",
         "recovered 0, readied 0, overdue 0",

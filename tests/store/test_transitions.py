@@ -289,7 +289,7 @@ def test_a_wake_up_that_is_on_its_way_is_not_sent_again(conversation: Conversati
     turn = conversation.submit("please")
     assert reconcile.run_pass(batch=10).woken == 0
 
-    Turn.objects.filter(pk=turn.pk).update(wake_sent_at=timezone.now() - transitions.WAKE_LIFETIME)
+    Turn.objects.filter(pk=turn.pk).update(wake_sent_at=timezone.now() - reads.WAKE_LIFETIME)
     assert reconcile.run_pass(batch=10).woken == 1
     assert reconcile.run_pass(batch=10).woken == 0
     assert queue == ["wake", "wake"]

@@ -46,6 +46,7 @@ class Counts:
 
 def run_pass(*, batch: int) -> Counts:
     """Handle at most `batch` rows of each kind."""
+    connections.require_no_transaction("maintenance")
     counts = Counts()
     for turn_id, token, attempts in reads.expired(limit=batch):
         counts.recovered += _handled(counts, turn_id, lambda: recover(turn_id, token, attempts))  # noqa: B023
@@ -54,9 +55,22 @@ def run_pass(*, batch: int) -> Counts:
     for turn_id in reads.overdue(limit=batch):
         late = error("BudgetError", "turn timed out")
         counts.overdue += _handled(counts, turn_id, lambda: transitions.give_up(turn_id, error=late))  # noqa: B023
-    counts.woken = transitions.wake_due(limit=batch) or 0
+    _wake(counts, batch)
     connections.release()
     return counts
+
+
+def _wake(counts: Counts, batch: int) -> None:
+    """All in one, since each sending may take a second; one by one if a row among them cannot be written."""
+    try:
+        counts.woken = transitions.wake_due(limit=batch) or 0
+    except Exception:
+        for turn_id in list(reads.unwoken().values_list("pk", flat=True)[:batch]):
+            counts.woken += _handled(counts, turn_id, lambda: _wake_one(turn_id))  # noqa: B023
+
+
+def _wake_one(turn_id: str) -> int | None:
+    return transitions.wake_due(limit=1, only=turn_id) or None
 
 
 def recover(turn_id: str, token: str, attempts: int, *, is_dead: bool = False) -> object:
@@ -84,11 +98,12 @@ def _handled(counts: Counts, turn_id: str, handle: Callable[[], object]) -> int:
     except Exception as problem:
         _log("handled", turn_id, problem)
         counts.errors += 1
-        _set_aside(turn_id, problem)
+        set_aside(turn_id, problem)
         return 0
 
 
-def _set_aside(turn_id: str, problem: Exception) -> None:
+def set_aside(turn_id: str, problem: BaseException) -> None:
+    """Look at the row again later, and say on it why."""
     try:
         why = error(type(problem).__name__, said(problem))
         transitions.set_aside(turn_id, error=why, seconds=_SET_ASIDE_SECONDS)

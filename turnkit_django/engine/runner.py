@@ -11,17 +11,17 @@ from contextlib import suppress
 from typing import assert_never
 
 from turnkit_django import conf
-from turnkit_django.agents import get_agent
+from turnkit_django.agents import Agent, get_agent
 from turnkit_django.core.backoff import recovery_delay
 from turnkit_django.core.content import clean_text
 from turnkit_django.core.ids import new_token
-from turnkit_django.engine import heartbeat, model_call, tool_calls
+from turnkit_django.engine import heartbeat, model_call, reconcile, tool_calls
 from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
 from turnkit_django.engine.heartbeat import Held
 from turnkit_django.engine.run import Running, error, log_end, said
-from turnkit_django.errors import ConfigError, LostClaim
+from turnkit_django.errors import ConfigError, LostClaim, UnclaimableTurn
 from turnkit_django.failpoints import reach
-from turnkit_django.models import ToolExecution
+from turnkit_django.models import ToolExecution, Turn
 from turnkit_django.store import connections, transitions
 from turnkit_django.store.claims import Claimed, Holder
 from turnkit_django.store.records import AttemptEnd
@@ -49,7 +49,11 @@ def run_next(*, spare: int = 0) -> bool:
     Args:
         spare: How many lanes more to look at, in case somebody has locked the heads of the first ones.
     """
-    claimed = transitions.claim(holder(), spare=spare)
+    try:
+        claimed = transitions.claim(holder(), spare=spare)
+    except UnclaimableTurn as problem:
+        reconcile.set_aside(problem.turn_id, problem.__cause__ or problem)
+        return False
     for one in claimed:
         run_claimed(one)
     return bool(claimed)
@@ -80,6 +84,7 @@ def _drive(claimed: Claimed, held: Held) -> None:
     run = None
     try:
         agent = get_agent(claimed.turn.agent_name)
+        _compare(agent, claimed.turn)
         run = Running.of(claimed, held, agent)
         while _one_step(run):
             held.require()
@@ -92,6 +97,19 @@ def _drive(claimed: Claimed, held: Held) -> None:
         raise
     except (Exception, CancelledError) as problem:
         _give_back(claimed, held, run, problem)
+
+
+def _compare(agent: Agent, turn: Turn) -> None:
+    """A deploy may have changed the agent under the turn, which keeps what it was made with: go on, and say so."""
+    if agent.fingerprint != turn.agent_fingerprint:
+        logger.warning(
+            "turn %s was made for version %s of agent %s, and goes on under version %s",
+            turn.pk,
+            turn.agent_version,
+            agent.name,
+            agent.version,
+            extra={"event": "agent.changed", "turn_id": turn.pk},
+        )
 
 
 def _one_step(run: Running) -> bool:

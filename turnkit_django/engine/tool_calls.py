@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from copy import copy, deepcopy
 from dataclasses import dataclass
 
 from turnkit_django import conf
@@ -97,13 +98,18 @@ def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArg
     execution.arguments = arguments.arguments
     connections.release()
     reach("tool_started")
-    context = ToolContext(
-        turn=run.turn, execution=execution, conversation=run.conversation, principal=run.turn.principal
-    )
+    context = _context(run, execution)
     began = time.monotonic()
     outcome = _called(tool, arguments, context)
     reach("tool_returned")
     return _Outcome(outcome.status, outcome.result, outcome.error, ran_seconds=time.monotonic() - began)
+
+
+def _context(run: Running, execution: ToolExecution) -> ToolContext:
+    """Copies: what a tool does to them changes nothing for the next one, as it would not after a recovery."""
+    turn, conversation = copy(run.turn), copy(run.conversation)
+    turn.context, turn.principal = deepcopy(turn.context), deepcopy(turn.principal)
+    return ToolContext(turn=turn, execution=copy(execution), conversation=conversation, principal=turn.principal)
 
 
 def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Outcome:

@@ -70,7 +70,7 @@ class TurnQuerySet(models.QuerySet["Turn"]):
         others = lane.exclude(pk=OuterRef("pk")).filter(
             Q(status__in=STARTED) | Q(status=TurnState.PENDING, started_at__isnull=False)
         )
-        return self.due().filter(~Exists(before), ~Exists(others))
+        return self.due().checkable().filter(~Exists(before), ~Exists(others))
 
     def checkable(self) -> TurnQuerySet:
         """Without those that maintenance has set aside for now."""

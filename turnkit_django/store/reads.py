@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import cast
 
@@ -16,6 +17,9 @@ from turnkit_django.errors import LaneBusy
 from turnkit_django.models import Message, ToolExecution, Turn
 from turnkit_django.models.querysets import StatementTime, TurnQuerySet
 from turnkit_django.store import connections
+
+WAKE_LIFETIME = timedelta(seconds=30)
+"""A wake-up that led to no claim by then counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,11 @@ def ready(*, limit: int) -> list[str]:
 def overdue(*, limit: int) -> list[str]:
     """Unclaimed turns past their deadline."""
     return list(_turns().overdue().order_by("deadline_at", "pk").values_list("pk", flat=True)[:limit])
+
+
+def unwoken() -> TurnQuerySet:
+    """Due heads of lanes that no wake-up in force stands for."""
+    return _turns().heads().filter(Q(wake_sent_at__isnull=True) | Q(wake_sent_at__lt=StatementTime() - WAKE_LIFETIME))
 
 
 def has_due() -> bool:

@@ -14,24 +14,22 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never, cast
 
 from django.core.exceptions import ObjectDoesNotExist
+from django.db import DatabaseError
 from django.db.models import Q
 
 from turnkit_django import conf
 from turnkit_django.core import ids
 from turnkit_django.core.content import Json, Part, as_text, result_part
 from turnkit_django.core.states import Phase, ToolState, TurnState, check_move
-from turnkit_django.errors import StateError
+from turnkit_django.errors import StateError, UnclaimableTurn
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.message import Kind, Role
-from turnkit_django.models.querysets import ClockTime, StatementTime, TurnQuerySet
+from turnkit_django.models.querysets import ClockTime, TurnQuerySet
 from turnkit_django.store import connections, outbox, reads, sql
 from turnkit_django.store.claims import Claim, Claimed, Holder
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import claiming, lost, maintenance, statement, transition, worker_move
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
-
-WAKE_LIFETIME = timedelta(seconds=30)
-"""A wake-up that led to no claim by then counts as lost."""
 
 _INLINE_SECONDS = 300  # somebody waits for the answer
 
@@ -200,10 +198,15 @@ def claim_due(locks: Locks, holder: Holder, *, spare: int) -> list[Claimed]:
     if not lanes:
         return []
     heads = locks.idle_turns(_turns().heads().filter(conversation__in=lanes), limit=count)
-    return [
-        _take(lanes[turn.conversation_id], turn, holder, token)
-        for turn, token in zip(heads, holder.tokens, strict=False)
-    ]
+    claimed = []
+    for turn, token in zip(heads, holder.tokens, strict=False):
+        try:
+            claimed.append(_take(lanes[turn.conversation_id], turn, holder, token))
+        except DatabaseError as problem:
+            if connections.is_repeatable(problem):
+                raise
+            raise UnclaimableTurn(turn.pk) from problem
+    return claimed
 
 
 @claiming
@@ -513,10 +516,10 @@ def set_aside(locks: Locks, turn_id: str, *, error: Json, seconds: float) -> Non
 
 
 @maintenance
-def wake_due(locks: Locks, *, limit: int) -> int:
-    """PENDING → PENDING. Send the wake-ups that due heads of lanes lack; how many."""
-    silent = Q(wake_sent_at__isnull=True) | Q(wake_sent_at__lt=StatementTime() - WAKE_LIFETIME)
-    found = locks.idle_turns(_turns().heads().filter(silent), limit=limit)
+def wake_due(locks: Locks, *, limit: int, only: str | None = None) -> int:
+    """PENDING → PENDING. Send the wake-ups that due heads of lanes lack, or that of one; how many."""
+    silent = reads.unwoken()
+    found = locks.idle_turns(silent if only is None else silent.filter(pk=only), limit=limit)
     _wake(*found)
     return len(found)
 
