@@ -1,6 +1,8 @@
 """What RQ keeps of a job that failed holds no secret."""
 
 import logging
+import signal
+from collections.abc import Iterator
 
 import django_rq
 import pytest
@@ -14,11 +16,21 @@ from turnkit_django.engine import drain, reconcile
 SECRET = "correct-horse-battery"
 
 
+@pytest.fixture
+def _handlers() -> Iterator[None]:
+    """A worker takes over SIGINT and SIGTERM of the process it works in: here that is pytest's."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def fail(**_: object) -> None:
     raise OperationalError(f"no connection with password {SECRET}")
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_handlers")
 @pytest.mark.parametrize(
     ("job", "module", "name"), [("wake", drain, "run_slice"), ("reconcile", reconcile, "run_pass")]
 )

@@ -1,6 +1,7 @@
 """Redis flushed, stopped, hanging or refusing: no exception, and reconcile alone finishes the work."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -105,6 +106,19 @@ def test_a_hanging_redis_is_not_asked_again_for_every_turn(processes, model_port
         said = processes.run("turnkit_reconcile", "--run", REDIS_URL=url)
         assert "run 12" in said
         assert server.connections <= 3
+
+
+def test_a_submission_waits_for_a_hanging_redis_for_about_a_second(processes):
+    """A bound against a request that hangs, not a benchmark: with the timeouts of `RQ_QUEUES` it would take five."""
+    with bad_redis(None) as (url, _server):
+        submitter = processes.start("submit_lines", "fragile", REDIS_URL=url)
+        submitted(submitter, "while it still starts")
+        began = time.monotonic()
+        turn = submitted(submitter, "now")
+        took = time.monotonic() - began
+    assert took < 4
+    assert (turn.status, turn.wake_sent_at) == ("pending", None)
+    assert submitter.log.count("wake-up not sent") == 2
 
 
 def test_a_worker_lives_through_a_restart_of_redis(processes, model_port, tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 
@@ -68,6 +69,39 @@ def test_run_also_executes_what_is_due_without_redis(turnkit_model):
     turn.refresh_from_db()
     assert (turn.status, turn.output_text) == ("completed", "done")
     assert_clean(model=model)
+
+
+@contextmanager
+def poisoned(turn: Turn) -> Iterator[None]:
+    """PostgreSQL refuses to change the status of that row."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = '{turn.pk}' "
+            "AND NEW.status <> OLD.status THEN RAISE EXCEPTION 'poisoned'; END IF; RETURN NEW; END $$;"
+            "CREATE TRIGGER poison BEFORE UPDATE ON turnkit_turn FOR EACH ROW EXECUTE FUNCTION poison()"
+        )
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:  # a pass gives the connection back
+            cursor.execute("DROP TRIGGER poison ON turnkit_turn; DROP FUNCTION poison()")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pass_that_could_not_handle_a_row_does_the_others_and_fails():
+    bad, good = (helper.conversation().submit("please") for _ in range(2))
+    Turn.objects.update(deadline_at=ClockTime() - timedelta(seconds=1))
+    out = StringIO()
+    with poisoned(bad), pytest.raises(CommandError, match="1 rows could not be handled") as failure:
+        call_command("turnkit_reconcile", stdout=out)
+
+    assert failure.value.returncode == 1
+    assert "overdue 1, woken 0, run 0, errors 1" in out.getvalue()
+    bad.refresh_from_db()
+    good.refresh_from_db()
+    assert (bad.status, good.status) == ("pending", "failed")
+    assert bad.error["type"] == "ProgrammingError"
+    assert reconcile() == NOTHING  # it is set aside for a while
 
 
 @pytest.mark.parametrize(

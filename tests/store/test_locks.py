@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
+from tests.concurrency.threads import Held, observer
 from tests.testapp.agents import helper
 from turnkit_django.errors import LockOrderViolation
 from turnkit_django.models import Turn
@@ -21,6 +22,14 @@ TAKE: dict[str, tuple[Rank, Callable[[Locks, Turn], object]]] = {
     "idle_turns": (Rank.TURN, lambda locks, turn: locks.idle_turns(Turn.objects.all(), limit=1)),
     "executions": (Rank.EXECUTION, lambda locks, turn: locks.executions(turn.pk, statuses=["pending"])),
 }
+
+
+ROOT_CLASS = int.from_bytes(b"turn")
+ROOT_KEYS = (
+    "SELECT classid::bigint, objid::bigint, mode FROM pg_locks WHERE locktype = 'advisory' "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+"""The advisory locks of this database. The server shows their two halves as unsigned numbers."""
 
 
 @pytest.fixture
@@ -52,3 +61,19 @@ def test_the_keys_of_roots_fit_into_an_advisory_key_and_differ(turn: Turn):
     with transaction.atomic():
         for each in range(200):
             Locks().root(f"turn_{each}")
+        with connection.cursor() as cursor:
+            cursor.execute(f"{ROOT_KEYS} AND pid = pg_backend_pid()")
+            keys = {key for _, key, _ in cursor.fetchall()}
+    assert len(keys) >= 199  # two roots that share a key by chance only wait for each other
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancellation_holds_the_key_of_its_root_until_it_commits(turn: Turn):
+    with observer() as watching:
+        with Held(turn.cancel, point="cancel.written").open():
+            held = watching.execute(ROOT_KEYS).fetchall()
+        after = watching.execute(ROOT_KEYS).fetchall()
+
+    assert ([(space, mode) for space, _, mode in held], after) == ([(ROOT_CLASS, "ExclusiveLock")], [])
+    turn.refresh_from_db()
+    assert turn.status == "cancelled"

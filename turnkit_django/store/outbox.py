@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from django.db import transaction
 
@@ -25,7 +24,10 @@ def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
         turn_ids: The turns whose `wake_sent_at` was set for it.
         on_failure: Called with those whose wake-up could not be sent.
     """
-    send = partial(_send, turn_ids, on_failure)
+
+    def send() -> None:  # no partial: Django names the failed function in its log, and a partial has no name
+        _send(turn_ids, on_failure)
+
     transaction.on_commit(send, using=connections.alias(), robust=True)
 
 
