@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, run_checks
 from django.db import connection
 from django.test import override_settings
+from psycopg import IsolationLevel
 
 from turnkit_django.dispatch import Worker
 
@@ -51,6 +52,19 @@ def test_binding_on_the_server_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
     [message] = found()
     assert (message.id, "`server_side_binding`" in message.msg) == ("turnkit.E004", True)
+
+
+@pytest.mark.parametrize(
+    ("level", "ids"),
+    [
+        (IsolationLevel.READ_COMMITTED, []),
+        (IsolationLevel.REPEATABLE_READ, ["turnkit.E005"]),
+        (IsolationLevel.SERIALIZABLE, ["turnkit.E005"]),
+    ],
+)
+def test_another_isolation_level_is_an_error(monkeypatch: pytest.MonkeyPatch, level: IsolationLevel, ids: list[str]):
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "isolation_level", level)
+    assert [message.id for message in found()] == ids
 
 
 def test_an_unknown_setting_is_an_error_with_the_nearest_name():

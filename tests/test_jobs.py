@@ -11,6 +11,8 @@ from rq.job import JobStatus
 
 from turnkit_django import jobs
 from turnkit_django.dispatch import Worker
+from turnkit_django.dispatch import rq as rq_dispatch
+from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.engine import drain, reconcile
 
 SECRET = "correct-horse-battery"
@@ -52,3 +54,13 @@ def test_a_failed_job_leaves_no_secret_in_redis(monkeypatch, caplog, job, module
 def test_the_jobs_take_no_arguments():
     with pytest.raises(TypeError):
         jobs.wake("turn_1")
+
+
+def test_wake_ups_do_not_pile_up_while_no_worker_runs(monkeypatch):
+    monkeypatch.setattr(rq_dispatch, "ENOUGH_JOBS", 2)
+    queue = django_rq.get_queue("turnkit")
+    queue.empty()
+    for _ in range(5):
+        get_dispatcher().send_wake()
+    assert queue.count == 2
+    queue.empty()

@@ -87,3 +87,23 @@ def test_an_overdue_row_that_cannot_be_handled_does_not_block_the_next(turnkit_m
     assert [(count.errors, count.overdue) for count in counts] == [(1, 0), (0, 1)]
     healthy.refresh_from_db()
     assert (healthy.status, healthy.error["message"]) == ("failed", "turn timed out")
+
+
+def test_a_claim_that_meets_a_passing_error_is_repeated(turnkit_model):
+    model = turnkit_model([text("hi")])
+    turn = helper.conversation().submit("Go")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE SEQUENCE passing; CREATE FUNCTION pass_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF NEW.status = 'running' AND nextval('passing') = 1 THEN RAISE EXCEPTION USING ERRCODE = '40001'; "
+            "END IF; RETURN NEW; END $$; "
+            "CREATE TRIGGER pass_once BEFORE UPDATE ON turnkit_turn FOR EACH ROW EXECUTE FUNCTION pass_once()"
+        )
+    try:
+        assert runner.run_next()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER pass_once ON turnkit_turn; DROP FUNCTION pass_once(); DROP SEQUENCE passing")
+    turn.refresh_from_db()
+    assert (turn.status, turn.attempts, turn.iterations) == ("completed", 0, 1)
+    assert_clean(model=model)
