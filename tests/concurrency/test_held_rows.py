@@ -1,4 +1,4 @@
-"""What a worker does while the application keeps a row it needs."""
+"""What a worker and maintenance do while the application keeps a row they need."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,11 +9,13 @@ from django.db import connection, transaction
 
 from tests.testapp.agents import helper
 from turnkit_django import failpoints
+from turnkit_django.core.ids import new_token
 from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.engine import drain as engine_drain
-from turnkit_django.engine import runner
+from turnkit_django.engine import reconcile, runner
 from turnkit_django.models import Conversation, Turn
-from turnkit_django.store import connections
+from turnkit_django.store import connections, transitions
+from turnkit_django.store.claims import Holder
 from turnkit_django.testing import assert_clean, call, drain, text
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -101,3 +103,16 @@ def test_a_worker_that_gives_up_on_a_held_lane_leaves_a_wake_up(turnkit_model, m
     with held(lambda: Conversation.objects.select_for_update().get(pk=conversation.pk)):
         engine_drain.run_slice(seconds=30)
     assert sent == ["wake"]
+
+
+def test_a_lane_that_somebody_holds_does_not_keep_maintenance_from_the_next():
+    conversations = [helper.conversation() for _ in range(2)]
+    turns = [conversation.submit("Hi") for conversation in conversations]
+    for _ in turns:
+        transitions.claim(Holder("gone:1:1", 60, (new_token(),)))
+    Turn.objects.update(lease_expires_at="2000-01-01T00:00Z")
+    with held(lambda: Conversation.objects.select_for_update().get(pk=conversations[0].pk)):
+        counts = reconcile.run_pass(batch=10)
+        assert (counts.recovered, counts.errors) == (1, 0)
+        assert [Turn.objects.get(pk=turn.pk).status for turn in turns] == ["running", "pending"]
+    assert reconcile.run_pass(batch=10).recovered == 1
