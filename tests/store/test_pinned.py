@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.store.conftest import Noting, wakes
 from tests.store.wire import Wire, open_wire
-from tests.testapp.agents import helper
 from turnkit_django.core.states import Phase, ToolState
 from turnkit_django.core.usage import Usage
 from turnkit_django.dispatch import base
@@ -22,7 +22,7 @@ from turnkit_django.store.claims import Claim
 from turnkit_django.store.records import NewCall, Next, Reply, Settlement
 from turnkit_django.testing import assert_clean, call, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queue")]
 
 LEASE = 60
 CALLS = Reply(
@@ -34,30 +34,6 @@ CALLS = Reply(
 )
 CALL = NewCall("tool_1", "unsafe", "c1", "k1", 0, "pending", False, "{}")
 HOT = ["STORE_REPLY", "START_TOOL", "SETTLE_TOOL", "RENEW_LEASES"]
-
-wakes: list[str] = []
-
-
-class Noting:
-    """A queue that notes each wake-up."""
-
-    def send_wake(self) -> None:
-        wakes.append("wake")
-
-    def is_stopping(self) -> bool:
-        return False
-
-
-@pytest.fixture(autouse=True)
-def queue(settings: Any) -> list[str]:
-    settings.TURNKIT = {"DISPATCHER": f"{__name__}.Noting"}
-    wakes.clear()
-    return wakes
-
-
-@pytest.fixture
-def conversation() -> Conversation:
-    return helper.conversation()
 
 
 @pytest.fixture

@@ -21,31 +21,7 @@ from turnkit_django.store.claims import Claim
 from turnkit_django.store.transitions import AttemptEnd, Next, Reply
 from turnkit_django.testing import ScriptedModel, assert_clean, call, drain, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-wakes: list[str] = []
-
-
-class Noting:
-    """A queue that notes each wake-up."""
-
-    def send_wake(self) -> None:
-        wakes.append("wake")
-
-    def is_stopping(self) -> bool:
-        return False
-
-
-@pytest.fixture(autouse=True)
-def queue(settings: Any) -> list[str]:
-    settings.TURNKIT = {"DISPATCHER": f"{__name__}.Noting"}
-    wakes.clear()
-    return wakes
-
-
-@pytest.fixture
-def conversation() -> Conversation:
-    return helper.conversation()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queue")]
 
 
 def claimed() -> Claim:
