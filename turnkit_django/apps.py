@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.utils.module_loading import autodiscover_modules
 
 
 class TurnkitConfig(AppConfig):
@@ -14,7 +13,8 @@ class TurnkitConfig(AppConfig):
 
     def ready(self) -> None:
         from turnkit_django import checks  # noqa: F401  registers them
+        from turnkit_django.agents import registry
         from turnkit_django.store import connections
 
         connections.forget_after_fork()
-        autodiscover_modules("agents")
+        registry.discover()

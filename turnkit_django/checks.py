@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.db import connections as databases
+from django.utils import timezone
 
 from turnkit_django import conf
+from turnkit_django.agents import registry
+from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.errors import ConfigError
 from turnkit_django.store import connections
 
 _WORKER = "turnkit_django.dispatch.Worker"
+_JSON = frozenset({"json", "rq.serializers.JSONSerializer"})
+_LATELY = timedelta(minutes=5)
 
 
 @register("turnkit")
@@ -51,6 +57,36 @@ def check_isolation(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
 
 
 @register("turnkit")
+def check_pool(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.W003: a connection that a worker gives back can be had again without a new handshake."""
+    alias = connections.alias()
+    database = databases[alias]
+    if database.vendor != "postgresql" or database.settings_dict.get("OPTIONS", {}).get("pool"):
+        return []
+    message = f"The database {alias!r} has no connection pool: workers connect anew after each model call and tool."
+    hint = f'Set "OPTIONS": {{"pool": True}} in DATABASES[{alias!r}], or silence this if a pooler stands before it.'
+    return [Warning(message, hint=hint, id="turnkit.W003")]
+
+
+@register("turnkit")
+def check_atomic_requests(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.I001: in views that are transactions `submit` works, `run` and `ask` do not."""
+    alias = connections.alias()
+    if not databases[alias].settings_dict.get("ATOMIC_REQUESTS"):
+        return []
+    message = f"ATOMIC_REQUESTS of the database {alias!r} makes each view a transaction: `run` and `ask` refuse there."
+    hint = "Use `submit` in views, or mark a view that runs turns itself with `transaction.non_atomic_requests`."
+    return [Info(message, hint=hint, id="turnkit.I001")]
+
+
+@register("turnkit")
+def check_agents(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.E006: an agent's name has one definition."""
+    hint = "Until then the name is refused everywhere, so that nobody gets the wrong one of the two."
+    return [Error(_sentence(message), hint=hint, id="turnkit.E006") for message in registry.clashes().values()]
+
+
+@register("turnkit")
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.E002 and E003: `TURNKIT` has only known settings, each with a value of its kind."""
     ids = {"unknown": "turnkit.E002", "value": "turnkit.E003"}
@@ -62,7 +98,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Ch
 
 
 def _sentence(hint: str) -> str:
-    return f"{hint[0].upper()}{hint[1:]}{'' if hint.endswith('?') else '.'}"
+    return f"{hint[0].upper()}{hint[1:]}{'' if hint.endswith(('?', '.')) else '.'}"
 
 
 @register("turnkit")
@@ -79,13 +115,46 @@ def check_worker(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Chec
 
 
 @register("turnkit")
+def check_serializer(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.W004: django-rq's own pages and commands can read the wake-ups."""
+    if not _has_queue():
+        return []
+    queue = _queue()
+    serializer = settings.RQ_QUEUES[queue].get("SERIALIZER")
+    if serializer in _JSON or getattr(serializer, "__name__", "") == "JSONSerializer":
+        return []
+    message = f"RQ_QUEUES[{queue!r}] names no JSON serializer, so django-rq's dashboard cannot show the wake-ups."
+    return [Warning(message, hint='Add "SERIALIZER": "json" to it.', id="turnkit.W004")]
+
+
+@register("turnkit", deploy=True)
+def check_reconcile(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.W005: somebody runs maintenance."""
+    if not _has_queue() or next(conf.problems(conf.raw()), None) is not None:
+        return []
+    try:
+        seen = get_dispatcher().last_reconcile()
+    except Exception as problem:
+        message = f"Whether `turnkit_reconcile` runs cannot be seen: {conf.clean(str(problem))}"
+        hint = "Is Redis up, and is its address in RQ_QUEUES right?"
+        return [Warning(_sentence(message), hint=hint, id="turnkit.W005")]
+    if seen is not None and timezone.now() - seen <= _LATELY:
+        return []
+    last = "No run of `turnkit_reconcile` was ever seen"
+    if seen is not None:
+        last = f"The last run of `turnkit_reconcile` was seen at {seen:%Y-%m-%d %H:%M} UTC"
+    hint = "Run `turnkit_reconcile` every minute from cron, or `turnkit_reconcile --loop 30` as a service."
+    return [Warning(f"{last}; nobody takes over the turns of dead workers.", hint=hint, id="turnkit.W005")]
+
+
+@register("turnkit")
 def check_queue(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.W002: the queue for wake-ups is configured."""
     return list(_missing_queue()) if _uses_rq() else []
 
 
 def _missing_queue() -> Iterator[CheckMessage]:
-    queue = conf.raw().get("QUEUE", conf.Settings.__dataclass_fields__["QUEUE"].default)
+    queue = _queue()
     if "django_rq" not in settings.INSTALLED_APPS:
         yield Warning(
             "django_rq is not in INSTALLED_APPS, so no wake-up can be sent.",
@@ -98,6 +167,14 @@ def _missing_queue() -> Iterator[CheckMessage]:
             hint=f'Add RQ_QUEUES = {{"{queue}": {{"URL": "redis://…"}}}}, or name another in TURNKIT["QUEUE"].',
             id="turnkit.W002",
         )
+
+
+def _has_queue() -> bool:
+    return _uses_rq() and isinstance(_queue(), str) and next(_missing_queue(), None) is None
+
+
+def _queue() -> Any:
+    return conf.raw().get("QUEUE", conf.Settings.__dataclass_fields__["QUEUE"].default)
 
 
 def _uses_rq() -> bool:

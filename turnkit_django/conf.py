@@ -29,6 +29,10 @@ _RATE_KEYS = frozenset({"input", "output", "cache_read", "cache_write", "thinkin
 _FORM_KEYS = frozenset({"call_id_length", "empty_content"})
 _MAY_BE_ZERO = frozenset({"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS"})
 _WAITS = frozenset({"LEASE_SECONDS", "MODEL_TIMEOUT", "MAX_RETRY_AFTER", "WORKER_SLICE"})
+_METHODS = {
+    "CLIENT": ("validate", "complete"),
+    "DISPATCHER": ("send_wake", "is_stopping", "note_reconcile", "last_reconcile"),
+}
 _LONGEST_WAIT = 2_147_483  # seconds; a wait of the operating system counts milliseconds in 32 bits
 _DEEPEST = 8
 
@@ -129,15 +133,21 @@ def _wrong_text(name: str, value: str) -> str:
         return f"expected text that is not empty, got {value!r}"
     if not is_storable(value):
         return f"expected text without NUL and lone surrogates, got {shown(value)}"
-    return _wrong_path(value) if name in {"CLIENT", "DISPATCHER"} else ""
+    return _wrong_class(value, _METHODS[name]) if name in _METHODS else ""
 
 
-def _wrong_path(path: str) -> str:
+def _wrong_class(path: str, methods: tuple[str, ...]) -> str:
     try:
         found = import_string(path)
     except ImportError as error:
         return f"expected the dotted path of a class, got {path!r}: {error}"
-    return "" if isinstance(found, type) else f"expected the dotted path of a class, got {path!r}: {found!r:.80}"
+    if not isinstance(found, type):
+        return f"expected the dotted path of a class, got {path!r}: {found!r:.80}"
+    if missing := [method for method in methods if not callable(getattr(found, method, None))]:
+        wanted = ", ".join(f"`{method}`" for method in methods)
+        lacks = ", ".join(f"`{method}`" for method in missing)
+        return f"expected a class with the methods {wanted}, got {path!r}, which lacks {lacks}"
+    return ""
 
 
 def _wrong_table(table: Mapping[object, object], *, of_rates: bool) -> str:

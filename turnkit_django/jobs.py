@@ -22,6 +22,7 @@ def wake() -> None:
 def reconcile() -> None:
     """One maintenance pass."""
     _without_secrets(partial(maintenance.run_pass, batch=conf.get().MAINTENANCE_BATCH))
+    maintenance.note_pass()
 
 
 def _without_secrets(work: Callable[[], object]) -> None:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import threading
 from collections.abc import Mapping
-from types import MappingProxyType
+from importlib import import_module
+from types import CodeType, FrameType, MappingProxyType
+
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
 
 from turnkit_django.agents.agent import Agent
 from turnkit_django.errors import ConfigError
 
 _agents: dict[str, Agent] = {}
+_makers: dict[str, CodeType | None] = {}
+"""The run of a module that registered each: a reload runs another code object."""
+_clashes: dict[str, str] = {}
 _lock = threading.Lock()
+
+
+class _Clash(ConfigError):
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 def register(agent: Agent) -> Agent:
@@ -25,23 +39,58 @@ def register(agent: Agent) -> Agent:
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"expected an Agent, got {agent!r:.80} ({type(agent).__name__}); write register(Agent(...))")
+    maker = _running_module(sys._getframe(1), agent.module)
     with _lock:
         known = _agents.get(agent.name)
-        if known is not None and known.module != agent.module and known.fingerprint != agent.fingerprint:
-            raise ConfigError(
-                f"expected one definition of agent `{agent.name}`, got two: in `{known.module}` and in "
-                f"`{agent.module}`; give one of them another name"
-            )
-        _agents[agent.name] = agent
+        if known is not None and known.fingerprint != agent.fingerprint:
+            where = f"in `{known.module}` and in `{agent.module}`"
+            if known.module == agent.module:
+                where = f"both in `{agent.module}`"
+            if known.module != agent.module or (maker is not None and maker is _makers.get(agent.name)):
+                raise _Clash(
+                    agent.name,
+                    f"expected one definition of agent `{agent.name}`, got two: {where}; give one of them another name",
+                )
+        _agents[agent.name], _makers[agent.name] = agent, maker
     return agent
+
+
+def _running_module(frame: FrameType | None, module: str) -> CodeType | None:
+    """The code of `module` if it is being imported just now."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == module:
+            return frame.f_code
+        frame = frame.f_back
+    return None
+
+
+def discover() -> None:
+    """Import the `agents` module of every installed app.
+
+    A name that is defined twice stops nothing else: `clashes()` tells, `manage.py check` reports it, and `get_agent`
+    refuses the name, so that nobody gets the wrong one of two.
+    """
+    for app in apps.get_app_configs():
+        if app.module is not None and module_has_submodule(app.module, "agents"):
+            try:
+                import_module(f"{app.name}.agents")
+            except _Clash as clash:
+                _clashes[clash.name] = str(clash)
+
+
+def clashes() -> Mapping[str, str]:
+    """What `discover` found defined twice: the message, by name."""
+    return MappingProxyType(dict(_clashes))
 
 
 def get_agent(name: str) -> Agent:
     """The agent registered as `name`.
 
     Raises:
-        ConfigError: There is none; lists near misses.
+        ConfigError: There is none, with near misses; or `discover` found two.
     """
+    if name in _clashes:
+        raise ConfigError(_clashes[name])
     agents = registered()
     if name in agents:
         return agents[name]

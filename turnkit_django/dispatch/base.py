@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Protocol
 
 from django.utils.module_loading import import_string
@@ -18,6 +19,14 @@ class WakeUps(Protocol):
 
     def is_stopping(self) -> bool:
         """Whether the worker that runs in this process was asked to stop: it claims nothing more."""
+        ...
+
+    def note_reconcile(self) -> None:
+        """Remember that a maintenance pass ended now, for `last_reconcile`; raises whatever the queue raises."""
+        ...
+
+    def last_reconcile(self) -> datetime | None:
+        """When the last maintenance pass was noted; None if none is remembered."""
         ...
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from django.utils import timezone
 from django_rq import get_queue
 from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
@@ -21,6 +23,8 @@ SEND_SECONDS = 1.0
 FAILURE_SECONDS = 3600
 ENOUGH_JOBS = 1000
 """With so many jobs waiting, one more would wake nobody sooner; while no worker runs they would pile up."""
+RECONCILE_KEY = "turnkit:{queue}:reconciled_at"
+_REMEMBERED = timedelta(days=30)
 
 
 class Worker(SimpleWorker):
@@ -57,6 +61,14 @@ class RQDispatcher:
 
     def is_stopping(self) -> bool:
         return Worker.current is not None and Worker.current.is_stopping
+
+    def note_reconcile(self) -> None:
+        key = RECONCILE_KEY.format(queue=conf.get().QUEUE)
+        _connection(conf.get().QUEUE).set(key, timezone.now().isoformat(), ex=_REMEMBERED)
+
+    def last_reconcile(self) -> datetime | None:
+        found = _connection(conf.get().QUEUE).get(RECONCILE_KEY.format(queue=conf.get().QUEUE))
+        return None if found is None else datetime.fromisoformat(found.decode() if isinstance(found, bytes) else found)
 
 
 @cache

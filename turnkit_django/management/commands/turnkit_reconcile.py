@@ -67,6 +67,7 @@ class Command(BaseCommand):
         should_stop: Callable[[], bool] = lambda: False,
     ) -> int:
         counts = reconcile.run_pass(batch=batch)
+        reconcile.note_pass()
         ran = drain.run_all(seconds=seconds, should_stop=should_stop) if run else 0
         self.stdout.write(
             f"recovered {counts.recovered}, readied {counts.readied}, overdue {counts.overdue}, "
