@@ -10,7 +10,7 @@ FULLY_COVERED := turnkit_django/core/*,turnkit_django/store/*,turnkit_django/eng
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: install lock test lint unit package demo format clean
+.PHONY: install lock test lint unit second package docs demo bench format clean
 
 install: $(VENV)/.installed
 
@@ -31,7 +31,9 @@ lock:
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    pyproject.toml --extra demo --extra test --extra docs -o requirements.lock
 
-test: lint unit package
+test: lint docs
+	$(MAKE) --jobs=2 --output-sync=target unit second
+	$(MAKE) package
 
 # pip finds nothing without an index: this fails when pyproject.toml asks for what the lock does not hold.
 # That the migrations describe the models is a test, because the question needs a database.
@@ -49,6 +51,19 @@ unit: install
 	$(BIN)/python -m coverage report
 	$(BIN)/python -m coverage report --include "$(FULLY_COVERED)" --fail-under 100
 
+# The newest Django needs a newer Python. Without one the tests of the first Python stand alone, and it is said.
+second:
+	@found="$$(.ci/second-python)"; \
+	if [ -z "$$found" ]; then \
+	    echo "second Python: none of 3.14, 3.13 and 3.12 runs here, so nothing was tried on the newest Django"; \
+	else \
+	    $(MAKE) install PYTHON="$$found" VENV=.venv-second && \
+	    .venv-second/bin/python -m pytest -m "not kill and not once" $(ARGS); \
+	fi
+
+docs: install
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
+
 package: install
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
@@ -63,4 +78,4 @@ format: install
 	$(BIN)/python -m ruff format .
 
 clean:
-	rm -rf $(VENV) dist build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv-second docs/_build dist build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

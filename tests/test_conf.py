@@ -135,7 +135,7 @@ def test_secrets_that_this_process_knows_are_cleaned_by_value(monkeypatch: pytes
     [
         ("SECRET_KEY", SECRET),
         ("SECRET_KEY_FALLBACKS", ["first-old-key", SECRET]),
-        ("EMAIL_HOST_PASSWORD", SECRET),
+        ("PAYMENT_PASSWORD", SECRET),
         ("STRIPE_SECRET_KEY", SECRET),
         ("STRIPE_SECRET_KEY", SECRET.encode()),
         ("API_CREDENTIALS", {"stripe": {"live": SECRET}}),
