@@ -18,20 +18,44 @@ from turnkit_django.testing.script import ScriptRequest, call, text
 _NAMED_ORDER = re.compile(r"(?:order|number|no\.|#)\s*(?:number|no\.|#)?\s*(\d{1,9})\b", re.IGNORECASE)
 _ANY_ORDER = re.compile(r"\b(\d{4,9})\b(?![.,]\d)")
 _AMOUNT = re.compile(r"\b(\d{1,6}[.,]\d\d)\b")
-_WANTS_MONEY = re.compile(r"refund|money|reimburse|pay back|return|broke|damaged|cracked|defect", re.IGNORECASE)
+_WANTS_MONEY = re.compile(
+    r"refund|money|reimburse|pa(?:y|id) (?:it )?back|return|br[oe]ke|damaged|cracked|defect", re.I
+)
+_WANTS_LIST = re.compile(
+    r"\b(?:my|all|list|show|which|what)\b[^.!?]*\borders\b|\bwhat (?:did|have) I (?:buy|bought|order)", re.I
+)
+_ASKS_WHO = re.compile(
+    r"\bwhat (?:can|do|could) you\b|\bwhat else\b|\bhow (?:can|do) you\b|\bwho are you\b|\bhelp\b"
+    r"|\bare you (?:an? |real|there|human|chat)|\b(?:AI|bot|chatgpt|language model)\b",
+    re.I,
+)
+_ABOUT_ORDERS = re.compile(r"\b(?:orders?|ordered|parcel|package|deliver(?:y|ed)?|ship(?:ped)?|invoice)\b", re.I)
+_THANKS = re.compile(r"\b(?:thanks?|thank you|thx|bye|goodbye)\b", re.I)
+_GREETING = re.compile(r"\s*(?:hello|hi|hey|good (?:morning|afternoon|evening|day))\b[^?]*", re.I)
+
+_WHICH = "Which order is it about? Its number is on the invoice; write “my orders” if you do not have it at hand."
+_ABLE = "I can look up an order by its number, list your orders, and refund an order that arrived broken."
+_WHO = f"I am the demo's script, not a language model. {_ABLE} Try: “Where is order 1002?”"
+_LOST = (
+    f"I am sorry, I did not understand that: I am the demo's script, not a language model. {_ABLE} "
+    "With DEMO_MODEL set, a real model answers in my place."
+)
 
 
 @dataclass(frozen=True)
 class _Ticket:
-    """What the customer wrote last, and what the tools have answered since, by tool."""
+    """What the customer wrote last, with what it goes on from, and what the tools have answered since, by tool."""
 
     text: str
     answers: dict[str, dict[str, Any]]
+    earlier: str = ""
 
     @property
     def order_number(self) -> int | None:
-        found = _NAMED_ORDER.search(self.text) or _ANY_ORDER.search(self.text)
-        return int(found[1]) if found else None
+        found = _number_in(self.text)
+        if found is None and self.wants_money and not self.wants_list:
+            return _number_in(self.earlier)  # "Please refund it": the order that was spoken of
+        return found
 
     @property
     def amount(self) -> str | None:
@@ -43,25 +67,59 @@ class _Ticket:
     def wants_money(self) -> bool:
         return bool(_WANTS_MONEY.search(self.text))
 
+    @property
+    def wants_list(self) -> bool:
+        return bool(_WANTS_LIST.search(self.text))
+
 
 def help_desk(request: ScriptRequest) -> dict[str, Any]:
     """The next answer: a tool call, or the text that ends the turn."""
     ticket = _read(request.messages)
     if ticket.order_number is None:
-        return text("Thank you for writing to us. Which order is it about? Its number is on the invoice.")
+        return _without_order(ticket)
     order = ticket.answers.get("lookup_order")
     if order is None:
         return call("lookup_order", {"order_number": ticket.order_number})
     if "error" in order:
-        return text(f"I am sorry, but {order['error']}. Please check the number on the invoice.")
+        return text(
+            f"I am sorry, I find no order {ticket.order_number} of yours. Please check the number on the invoice, "
+            "or write “my orders” to see them."
+        )
     if not ticket.wants_money:
         return text(f"Your order {order['order_number']}, the {order['item']}, is {order['status']}.")
     return _refund(ticket, order)
 
 
+def _without_order(ticket: _Ticket) -> dict[str, Any]:
+    words = ticket.text
+    if ticket.wants_list:
+        return _orders(ticket)
+    if ticket.wants_money or _ABOUT_ORDERS.search(words) or not words.strip():
+        return text(_WHICH)
+    if _ASKS_WHO.search(words):
+        return text(_WHO)
+    if _THANKS.search(words):
+        return text("You are welcome. Write again whenever you need something.")
+    if _GREETING.fullmatch(words):
+        return text(f"Hello! {_ABLE} What can I do for you?")
+    return text(_LOST)
+
+
+def _orders(ticket: _Ticket) -> dict[str, Any]:
+    found = ticket.answers.get("list_orders")
+    if found is None:
+        return call("list_orders", {})
+    if not found.get("orders"):
+        return text("I find no orders of yours.")
+    lines = [f"- {each['order_number']}, {each['item']}: {each['status']}" for each in found["orders"]]
+    return text("\n".join(["Your orders:", *lines, *([_WHICH] if ticket.wants_money else [])]))
+
+
 def _refund(ticket: _Ticket, order: dict[str, Any]) -> dict[str, Any]:
     number, item = order["order_number"], order["item"]
     refund = ticket.answers.get("refund")
+    if refund is None and order["refunded"] == order["total"]:
+        return text(f"Order {number}, the {item}, was refunded in full already: {order['total']} {order['currency']}.")
     if refund is None:
         amount = ticket.amount or order["total"]
         return call(
@@ -79,20 +137,31 @@ def _refund(ticket: _Ticket, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(messages: list[dict[str, Any]]) -> _Ticket:
-    asked = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=None)
-    if asked is None:
+    asked = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    if not asked:
         return _Ticket("", {})
     names: dict[str, str] = {}
     answers: dict[str, dict[str, Any]] = {}
-    for message in messages[asked + 1 :]:
+    for message in messages[asked[-1] + 1 :]:
         names |= {made["id"]: made["function"]["name"] for made in message.get("tool_calls") or []}
         if message["role"] == "tool":
             answers[names[message["tool_call_id"]]] = _json(message["content"])
-    return _Ticket(_words(messages[asked]["content"]), answers)
+    said = [_words(messages[place]["content"]) for place in asked]
+    first = len(asked) - 1
+    # An answer to that question says what is wanted only together with what was asked before it.
+    while first and _words(messages[asked[first] - 1].get("content")).endswith(_WHICH):
+        first -= 1
+    # Of what was spoken of earlier, the latest comes first.
+    return _Ticket("\n".join(said[first:]), answers, earlier="\n".join(reversed(said[:first])))
+
+
+def _number_in(text: str) -> int | None:
+    found = _NAMED_ORDER.search(text) or _ANY_ORDER.search(text)
+    return int(found[1]) if found else None
 
 
 def _words(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or [])
 
 
 def _json(content: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ REDIS_URL                   where wake-ups go; default redis://127.0.0.1:6379/0
 DEFAULT_MODEL               any litellm model; default openai/gpt-5-mini
 DEBUG                       0 switches it off; then these are required:
 SECRET_KEY, ALLOWED_HOSTS   the latter separated by commas
+STATIC_ROOT                 where `collectstatic` puts the files that a web server serves below /static/
 """
 
 import os
@@ -95,6 +96,10 @@ WSGI_APPLICATION = "example_project.wsgi.application"
 ASGI_APPLICATION = "example_project.asgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
+STATIC_ROOT = os.environ.get("STATIC_ROOT") or None
+LOGIN_URL = "helpdesk:login"
+LOGIN_REDIRECT_URL = "helpdesk:tickets"
+LOGOUT_REDIRECT_URL = "helpdesk:login"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -19,6 +19,7 @@ CRASH_VARIABLE = "TURNKIT_CRASH_AT"
 
 _STOP_SECONDS = 4.0
 _LOOK_SECONDS = 0.03
+_WATCH_SECONDS = 0.25
 _TAIL_LINES = 25
 
 
@@ -107,6 +108,17 @@ class Processes:
             if time.monotonic() > end:
                 raise DemoError(f"waited {seconds:.0f} s in vain until {what}", log=self.tails())
             self.signals.pause(_LOOK_SECONDS)
+
+    def watch(self) -> None:
+        """Let them run until the demo is told to stop.
+
+        Raises:
+            DemoError: One of them ended by itself.
+            KeyboardInterrupt: The demo was told to stop.
+        """
+        while True:
+            self._require_running()
+            self.signals.pause(_WATCH_SECONDS)
 
     def tails(self) -> str:
         return "\n".join(process.tail() for process in self.all)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import django
@@ -26,28 +26,24 @@ if TYPE_CHECKING:
 _SCRIPT = "example_project.script:help_desk"
 _LISTENING = re.compile(r"listening on (\S+)\n")
 _SERVER_SECONDS = 30.0
+_STOPPING = "told to stop: everything that was started is being stopped"
 _OK, _FAILED, _STOPPED = 0, 1, 130
 _INTRODUCTION = """A customer of a small shop writes to its help desk. An agent looks the order up, refunds it,
 leaves a note for the staff and answers. In the middle of that its worker process is killed;
 another one finishes the work, and the money goes back once.
 Everything but the model is real, and everything that is started here is stopped at the end.
 """
-_NEXT = """What next:
-- make demo                                      at a terminal: then you can write tickets yourself
-- make demo ARGS='--once --ticket "Where is order 1002?"'
-- DEMO_MODEL=openai/gpt-5-mini make demo         with OPENAI_API_KEY set: a real model instead of the script
-- example_project/helpdesk/agents.py, tools.py   the agent that you have just seen"""
 
 
 class Demo:
     """Args:
     ticket: What the customer writes; None is the usual complaint.
-    is_once: Whether to end without asking for more tickets.
+    port: Where the help desk is to be opened in the browser afterwards; None ends with the story.
     """
 
-    def __init__(self, *, ticket: str | None, is_once: bool) -> None:
+    def __init__(self, *, ticket: str | None, port: int | None) -> None:
         self._ticket = ticket
-        self._is_once = is_once
+        self._port = port
         self._model = os.environ.get("DEMO_MODEL", "").strip()
         self._signals = Signals()
         self._terminal = Terminal()
@@ -70,7 +66,7 @@ class Demo:
                 self._play(run, stack)
                 run.look()
         except KeyboardInterrupt:
-            self._terminal.say("told to stop: everything that was started is being stopped", style="loud")
+            self._terminal.say(_STOPPING, style="loud")
             return _STOPPED
         except DemoError as error:
             self._terminal.print(error.log, style="quiet")
@@ -105,7 +101,8 @@ class Demo:
         report.tables(self._terminal, told, is_real_model=bool(self._model))
         self._checks = list(evidence.checks(told, must_be_killed=self._ticket is None))
         self._log = processes.tails()
-        self._more_tickets(processes, told)
+        if self._port is not None and self._hold(self._checks):
+            self._serve(run, processes, told, self._port)
 
     def _start_model(self, processes: Processes) -> Process | None:
         """The script's server; none if a real model is to be asked."""
@@ -138,19 +135,17 @@ class Demo:
         }
         self._terminal.say(f"no DEMO_MODEL is set, so a script plays the model, over real HTTP at {address}")
 
-    def _more_tickets(self, processes: Processes, told: Story) -> None:
-        from example_project.demo import story
+    def _serve(self, run: Footprint, processes: Processes, told: Story, port: int) -> None:
+        """Keep the help desk open until the demo is told to stop, which is then its proper end."""
+        from example_project.demo import story, website
 
-        if self._is_once or not self._terminal.has_person:
-            return
-        self._terminal.title("Now you are Ada. Write a ticket; an empty line ends the demo.")
-        self._terminal.print(story.ORDERS)
-        while text := self._ask():
-            story.answer(self._terminal, processes, told, text)
-
-    def _ask(self) -> str:
-        with self._signals.raising():
-            return self._terminal.ask("Your ticket:")
+        self._checks = []  # they have been shown
+        story.replace_blocked_worker(processes, told)
+        with website.opened(self._terminal, processes, port=port):
+            run.look()
+            with suppress(KeyboardInterrupt):
+                processes.watch()
+            self._terminal.say(_STOPPING, style="loud")
 
     def _verdict(self, code: int, left: list[str], *, seen: int) -> int:
         nothing = f"{seen} processes ran; all are gone, and so are the folders and files they made"
@@ -159,18 +154,19 @@ class Demo:
             said = cleaned.claim if cleaned.holds else "LEFT BEHIND"
             self._terminal.print(f"{said}: {cleaned.evidence}", style="quiet" if cleaned.holds else "bad")
             return code
-        checks = [*self._checks, cleaned]
+        return _OK if self._hold([*self._checks, cleaned]) else _FAILED
+
+    def _hold(self, checks: list[Check]) -> bool:
+        """Show the checks; whether all of them hold."""
         self._terminal.table("Checked", ["", "claim", "evidence"], [check.row() for check in checks])
         failed = [check for check in checks if not check.holds]
         if failed:
             self._terminal.print(self._log, style="quiet")
-            for check in failed:
-                self._terminal.print(f"FAILED: {check.claim}: {check.evidence}", style="bad")
-            return _FAILED
-        self._terminal.print("All of it holds.", style="good")
-        if not self._is_once and not self._terminal.has_person:
-            self._terminal.print(_NEXT)
-        return _OK
+        for check in failed:
+            self._terminal.print(f"FAILED: {check.claim}: {check.evidence}", style="bad")
+        if not failed:
+            self._terminal.print("All of it holds.", style="good")
+        return not failed
 
 
 def _set_up_django(stack: ExitStack) -> None:

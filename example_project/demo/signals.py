@@ -17,7 +17,6 @@ class Signals:
 
     def __init__(self) -> None:
         self._is_told = False
-        self._may_raise = False
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -33,8 +32,6 @@ class Signals:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._is_told = True
-        if self._may_raise:
-            raise KeyboardInterrupt
 
     def check(self) -> None:
         """Stop here if the demo was told to.
@@ -49,13 +46,3 @@ class Signals:
         """Wait between two looks at a condition. Raises as `check`."""
         time.sleep(seconds)
         self.check()
-
-    @contextmanager
-    def raising(self) -> Iterator[None]:
-        """While the demo waits for a person, a signal must not wait too."""
-        self._may_raise = True
-        try:
-            self.check()
-            yield
-        finally:
-            self._may_raise = False

@@ -17,7 +17,6 @@ from example_project.helpdesk.tickets import open_ticket
 from turnkit_django.models import ToolExecution
 
 TICKET = "Hello! The {item} of order {number} arrived broken. I would like my money back, please."
-ORDERS = "Her orders are 1001 (49.90 EUR), 1002 (36.00 EUR) and 1003 (24.50 EUR)."
 
 # The second tool that returns is `refund`, after `lookup_order`.
 _CRASH_AT = "tool_returned:2:block"
@@ -94,16 +93,12 @@ def complaint() -> str:
     return TICKET.format(item=order.item, number=order.number)
 
 
-def answer(terminal: Terminal, processes: Processes, story: Story, text: str) -> None:
-    """Let a worker answer one more ticket."""
-    if story.killed is None and len(story.workers) == 1:
+def replace_blocked_worker(processes: Processes, story: Story) -> None:
+    """Make sure that a worker is left which does not stop dead."""
+    if len(story.workers) == 1:
         # Nothing stopped the first worker so far: the next tool would.
         story.workers[0].kill()
         story.workers.append(_worker(processes, "second worker"))
-    _, turn = open_ticket(story.ticket.customer, text)
-    watcher = Watcher(turn, terminal.say)
-    _wait_for_the_end(processes, watcher)
-    terminal.quote("Help desk", watcher.turn.output_text or str(watcher.turn.error))
 
 
 def _worker(processes: Processes, name: str, *, environment: dict[str, str] | None = None) -> Process:

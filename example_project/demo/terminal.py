@@ -70,15 +70,3 @@ class Terminal:
         self._console.print(table)
         if note:
             self.print(note, style="quiet")
-
-    def ask(self, question: str) -> str:
-        """A line of the person at the terminal; empty at the end of the input."""
-        self._console.print(Text(question, style="bold"), end=" ")
-        try:
-            return input().strip()
-        except EOFError:
-            return ""
-
-    @property
-    def has_person(self) -> bool:
-        return bool(sys.stdin and sys.stdin.isatty() and self._console.is_terminal)

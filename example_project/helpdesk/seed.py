@@ -2,12 +2,14 @@
 
 from decimal import Decimal
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from example_project.helpdesk.models import Customer, Order
 
 ADA = "ada@example.com"
 GRACE = "grace@example.com"
+STAFF = "staff@example.com"
 
 _CUSTOMERS = {ADA: "Ada Lovelace", GRACE: "Grace Hopper"}
 _ORDERS = (
@@ -33,3 +35,19 @@ def seed() -> tuple[int, int]:
         for number, email, item, total, status in _ORDERS
     ]
     return sum(made), sum(orders)
+
+
+@transaction.atomic
+def seed_logins(password: str) -> None:
+    """A login for each of the customers, and `STAFF` for the admin; all with this password."""
+    for name in (*_CUSTOMERS, STAFF):
+        user, _ = User.objects.get_or_create(username=name, defaults={"email": name})
+        user.is_staff = user.is_superuser = name == STAFF
+        user.set_password(password)
+        user.save()
+        Customer.objects.filter(email=name).update(user=user)
+
+
+def remove_logins() -> None:
+    """Remove what `seed_logins` made; the customers stay."""
+    User.objects.filter(username__in=(*_CUSTOMERS, STAFF)).delete()

@@ -18,6 +18,8 @@ from turnkit_django.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
+_MOST_ORDERS = 20
+
 Amount = Annotated[Decimal, Field(gt=0, max_digits=10, decimal_places=2)]
 
 
@@ -37,6 +39,13 @@ def lookup_order(order_number: int, *, context: ToolContext) -> dict[str, object
         "refunded": order.refunded,
         "currency": order.currency,
     }
+
+
+@tool(recovery="replay_safe")
+def list_orders(*, context: ToolContext) -> dict[str, object]:
+    """List the customer's latest orders, at most 20."""
+    orders = Order.objects.filter(customer=_ticket(context).customer_id).order_by("-number")[:_MOST_ORDERS]
+    return {"orders": [{"order_number": each.number, "item": each.item, "status": each.status} for each in orders]}
 
 
 @tool(recovery="replay_safe")

@@ -63,6 +63,27 @@ def test_the_command_says_what_it_added(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.splitlines() == ["added 2 customers and 4 orders", "added 0 customers and 0 orders"]
 
 
+def test_logins_come_and_go_and_the_customers_stay() -> None:
+    from django.contrib.auth import authenticate
+    from django.contrib.auth.models import User
+
+    from example_project.helpdesk.models import Customer
+    from example_project.helpdesk.seed import ADA, remove_logins, seed, seed_logins
+
+    User.objects.create_user("somebody.else")
+    seed()
+    seed_logins("first")
+    seed_logins("second")
+    user = authenticate(username=ADA, password="second")
+    assert authenticate(username=ADA, password="first") is None
+    assert user == Customer.objects.get(email=ADA).user
+    assert (user.is_staff, user.is_superuser) == (False, False)
+
+    remove_logins()
+    assert [each.username for each in User.objects.all()] == ["somebody.else"]
+    assert Customer.objects.get(email=ADA).user is None
+
+
 def test_the_migrations_describe_the_models() -> None:
     call_command("makemigrations", "helpdesk", check=True, dry_run=True, verbosity=0)
 
@@ -72,6 +93,12 @@ def test_an_order_is_looked_up(ask: Callable[..., Turn]) -> None:
 
     order = {"order_number": 1001, "item": "blue teapot", "status": "delivered", "total": "49.90", "currency": "EUR"}
     assert outcomes(turn) == [("completed", order | {"refunded": "0.00"})]
+
+
+def test_the_customers_own_orders_are_listed(ask: Callable[..., Turn]) -> None:
+    turn = ask(("list_orders", {}))
+
+    assert [order["order_number"] for order in turn.tool_executions.get().result["orders"]] == [1003, 1002, 1001]
 
 
 @pytest.mark.parametrize("number", [2001, 9999])

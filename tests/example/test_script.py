@@ -43,9 +43,70 @@ def test_an_order_that_is_named_is_looked_up(text: str, number: int) -> None:
     assert help_desk(request(text)) == {"call": ["lookup_order", {"order_number": number}, None]}
 
 
-@pytest.mark.parametrize("text", ["Hello!", "Where is my parcel?", "I paid 1000.50 too much", "你好"])
-def test_without_an_order_number_it_asks_for_one(text: str) -> None:
-    assert "Which order" in help_desk(request(text))["text"]
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Where is my parcel?", "Which order"),
+        ("Can you help me with my order?", "Which order"),
+        ("My cup arrived broken", "Which order"),
+        ("Hello!", "What can I do for you?"),
+        ("Good morning, nice to meet you", "What can I do for you?"),
+        ("Hello, what can you do?", "I am the demo's script, not a language model. I can"),
+        ("Are you a human?", "I am the demo's script, not a language model. I can"),
+        ("help", "I am the demo's script, not a language model. I can"),
+        ("Thank you!", "You are welcome"),
+        ("What is the capital of France?", "I did not understand that: I am the demo's script, not a language model"),
+        ("I paid 1000.50 too much", "I did not understand that"),
+        ("你好", "I did not understand that"),
+    ],
+)
+def test_a_free_question_gets_an_honest_answer(text: str, said: str) -> None:
+    assert said in help_desk(request(text))["text"]
+
+
+@pytest.mark.parametrize(
+    "text", ["What are my orders?", "my orders", "Show me all my orders, please.", "What did I buy?"]
+)
+def test_orders_are_listed(text: str) -> None:
+    orders = [{"order_number": 1001, "item": "blue teapot", "status": "delivered"}]
+
+    assert help_desk(request(text)) == {"call": ["list_orders", {}, None]}
+    listed = help_desk(request(text, ("list_orders", {"orders": orders})))
+    assert listed == {"text": "Your orders:\n- 1001, blue teapot: delivered"}
+    assert "no orders" in help_desk(request(text, ("list_orders", {"orders": []})))["text"]
+
+
+def talk(*said: str) -> ScriptRequest:
+    """Customer and help desk in turn; the customer spoke last."""
+    roles = ("user", "assistant")
+    return ScriptRequest({"messages": [{"role": roles[place % 2], "content": each} for place, each in enumerate(said)]})
+
+
+def test_the_answer_to_its_question_completes_what_was_asked() -> None:
+    which = help_desk(request("My teapot broke"))["text"]
+    orders = [{"order_number": 1001, "item": "blue teapot", "status": "delivered"}]
+    listed = help_desk(talk("My teapot broke", which, "my orders"))
+    assert listed["call"][0] == "list_orders"
+
+    asked = talk("My teapot broke", which, "1001")
+    found = [*asked.body["messages"], *request("", ("lookup_order", ORDER)).body["messages"][2:]]
+
+    assert help_desk(asked)["call"][1] == {"order_number": 1001}
+    assert help_desk(ScriptRequest({"messages": found}))["call"][0] == "refund"
+    again = request("I want a refund, what are my orders?", ("list_orders", {"orders": orders}))
+    assert help_desk(again)["text"].endswith(which)
+
+
+def test_a_refund_without_a_number_is_for_the_order_that_was_spoken_of() -> None:
+    asked = talk("Where is order 1001?", "It is delivered.", "And order 1002?", "It is shipped.", "Please refund it.")
+
+    assert help_desk(asked)["call"][1] == {"order_number": 1002}
+
+
+def test_an_order_that_was_refunded_in_full_is_not_refunded_again() -> None:
+    refunded = ORDER | {"refunded": ORDER["total"]}
+
+    assert "was refunded in full already" in help_desk(request("Refund 1001", ("lookup_order", refunded)))["text"]
 
 
 def test_a_question_is_answered_with_the_state_of_the_order() -> None:
@@ -57,7 +118,7 @@ def test_a_question_is_answered_with_the_state_of_the_order() -> None:
 def test_an_unknown_order_ends_the_turn() -> None:
     answer = help_desk(request("refund order 9", ("lookup_order", {"error": "the customer has no order 9"})))
 
-    assert "the customer has no order 9" in answer["text"]
+    assert "I find no order 9 of yours" in answer["text"]
 
 
 @pytest.mark.parametrize(("text", "amount"), [("Refund order 1001", "49.90"), ("refund 10,50 of order 1001", "10.50")])
