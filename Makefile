@@ -30,6 +30,9 @@ lock:
 	PATH="$$PWD/$(BIN):$$PATH" uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    pyproject.toml --extra demo --extra test --extra docs -o requirements.lock
+	PATH="$$PWD/$(BIN):$$PATH" uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    pyproject.toml --extra demo --extra bench -o benchmarks/requirements.lock
 
 test: lint docs
 	$(MAKE) --jobs=2 --output-sync=target unit second
@@ -73,9 +76,18 @@ package: install
 demo: install
 	$(BIN)/python -m example_project.demo $(ARGS)
 
+.venv-bench/.locked: benchmarks/requirements.lock
+	$(PYTHON) -m venv --clear .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --require-hashes -r benchmarks/requirements.lock
+	touch $@
+
+# Its own environment: DBOS is no dependency of the project. The package is imported from this folder.
+bench: .venv-bench/.locked
+	.venv-bench/bin/python -m benchmarks $(ARGS)
+
 format: install
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
 clean:
-	rm -rf $(VENV) .venv-second docs/_build dist build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv-second .venv-bench docs/_build dist build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -18,7 +18,11 @@ LONGEST_FUNCTION = 40
 LONGEST_FILE = 400
 LONGER_FILES = {"store/transitions.py": 700}
 TESTS = ROOT.parent / "tests"
-EVERY_FILE = sorted([*ROOT.rglob("*.py"), *TESTS.rglob("*.py"), *(ROOT.parent / "example_project").rglob("*.py")])
+EVERY_FILE = sorted(
+    path
+    for folder in [ROOT, TESTS, ROOT.parent / "example_project", ROOT.parent / "benchmarks"]
+    for path in folder.rglob("*.py")
+)
 FILES = [path for path in EVERY_FILE if "migrations" not in path.parts]
 VAGUE = {
     "common",
