@@ -32,6 +32,8 @@ class NoQueue:
     def send_wake(self) -> None:
         raise ConnectionError("no queue")
 
+    note_reconcile = last_reconcile = send_wake
+
     def is_stopping(self) -> bool:
         return False
 

@@ -6,6 +6,9 @@ import pytest
 
 import turnkit_django
 from turnkit_django import agents, tools
+from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit
+from turnkit_django.core.reasons import Reason
+from turnkit_django.models import Turn
 
 PUBLIC = {
     turnkit_django: ["Agent", "Tool", "ToolContext", "errors", "get_agent", "register", "tool"],
@@ -48,8 +51,33 @@ SIGNATURES = [
     (turnkit_django.Agent.run, _TASK),
     (turnkit_django.Agent.submit, _TASK),
     (turnkit_django.ToolContext, "(turn: 'Row', execution: 'Row', conversation: 'Row', principal: 'Json') -> None"),
+    (Turn.explain, "(self) -> 'Explanation'"),
+    (Explanation.as_dict, "(self) -> 'dict[str, Json]'"),
+    (
+        Explanation,
+        "(turn: 'str', status: 'str', reason: 'Reason', summary: 'str', since: 'datetime', since_column: 'str', "
+        "now: 'datetime', waiting_on: 'Sequence[Awaited]', claim: 'Hold | None', attempts: 'int', "
+        "next_attempt_at: 'datetime | None', deadline_at: 'datetime | None', limit: 'Limit | None', "
+        "last_error: 'dict[str, Json] | None', action: 'str') -> None",
+    ),
+    (Awaited, "(kind: 'str', id: 'str', since: 'datetime') -> None"),
+    (Hold, "(by: 'str', since: 'datetime', lease_expires_at: 'datetime') -> None"),
+    (Limit, "(name: 'str', value: 'float | None', used: 'float | None') -> None"),
     (tools.normalize_result, "(value: 'object') -> 'dict[str, Json]'"),
 ]
+
+
+REASONS = """
+not_submitted wake_up_sent wake_up_lost no_wake_up behind_in_lane worker_died agent_not_registered backed_off
+dependencies parked time_has_come paused no_place_in_lane overdue set_aside
+calling_model running_tool between_steps running_inline overdue_in_step lease_expired inline_lease_expired
+completed cancelled stale failed_max_iterations failed_timeout failed_max_recoveries failed_max_broken_replies
+failed_model_retries failed_model_error failed_refused failed_worker_error failed_worker_stopped failed
+"""
+
+
+def test_the_codes_of_explanations_are_frozen():
+    assert [reason.value for reason in Reason] == REASONS.split()
 
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)

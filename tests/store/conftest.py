@@ -19,6 +19,10 @@ class Noting:
     def is_stopping(self) -> bool:
         return False
 
+    def note_reconcile(self) -> None: ...
+
+    def last_reconcile(self) -> None: ...
+
 
 @pytest.fixture
 def queue(settings: Any) -> list[str]:

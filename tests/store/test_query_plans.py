@@ -17,7 +17,7 @@ from turnkit_django.core.states import Phase, ToolState
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import runner
 from turnkit_django.models import Conversation, Turn
-from turnkit_django.store import reads, transitions
+from turnkit_django.store import reads, situations, transitions
 from turnkit_django.store.claims import Claim
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import STATEMENTS
@@ -132,6 +132,7 @@ SCANS: dict[str, Callable[[list[Conversation]], object]] = {
     "ready": lambda lanes: reads.ready(limit=10),
     "overdue": lambda lanes: reads.overdue(limit=10),
     "seconds_to_next": lambda lanes: reads.seconds_to_next(),
+    "situation": lambda lanes: situations.situation(Turn.objects.due().values_list("pk", flat=True)[0]),
     "require_idle": lambda lanes: reads.require_idle(lanes[-1].pk),
     "free_lanes": lambda lanes: Locks().free_lanes(limit=5),
     "heads_of_lanes": lambda lanes: Locks().turns(Turn.objects.heads().filter(conversation__in=lanes[:5])),

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from turnkit_django.core.content import Json
+from turnkit_django.core.explanation import Explanation
 from turnkit_django.core.requests import ModelRequest
 from turnkit_django.core.usage import Usage
 
@@ -140,3 +141,15 @@ class TurnVerbs:
         from turnkit_django import controls
 
         return controls.cancel(cast("Turn", self))
+
+    def explain(self) -> Explanation:
+        """Why it stands where it stands now, and what would move it; reads its row anew, writes nothing.
+
+        `str()` of the answer is for people, `as_dict()` is JSON; `docs/explain.md` lists the reasons.
+
+        Raises:
+            Turn.DoesNotExist: If it is not stored, or was erased.
+        """
+        from turnkit_django.engine import explain
+
+        return explain.explain(cast("Turn", self).pk)
