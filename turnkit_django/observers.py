@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from django.utils.module_loading import import_string
 
-from turnkit_django import conf
+from turnkit_django import conf, signals
 from turnkit_django.agents import registered
 from turnkit_django.core.content import shown
 from turnkit_django.core.events import Event, OnEvent, receiver_problem
@@ -51,7 +51,7 @@ def follow(turn_id: str, on_event: OnEvent | None) -> Follower | None:
 def tell(*, event: Event, **_: object) -> None:
     """Call every `on_event` that is meant: the turn's, then the agent's, then the project's."""
     for receiver in _receivers(event):
-        outbox.call_safely(receiver, event)
+        outbox.call_safely(receiver, event, name=signals.name_of(receiver))
 
 
 def _receivers(event: Event) -> Iterator[OnEvent]:

@@ -23,7 +23,7 @@ logger = logging.getLogger("turnkit")
 class _EventSignal(Signal):
     def _log_robust_failure(self, receiver: Any, err: BaseException) -> None:
         """Instead of Django's own line, which would print the traceback with the secrets in it."""
-        log_failure(receiver, err)
+        log_failure(name_of(receiver), err)
 
 
 turn_changed = _EventSignal()
@@ -36,8 +36,11 @@ tool_call_changed = _EventSignal()
 """Events of tool calls (`tool_call.…`). Sender: the model `ToolExecution`."""
 
 
-def log_failure(receiver: object, problem: BaseException) -> None:
+def name_of(receiver: object) -> str:
+    return str(getattr(receiver, "__qualname__", type(receiver).__name__))
+
+
+def log_failure(name: str, problem: BaseException) -> None:
     """Tell an operator that a receiver of events has failed."""
-    name = str(getattr(receiver, "__qualname__", type(receiver).__name__))
     told = {"event": "receiver.failed", "receiver": name}
     logger.error("receiver %s failed, which changes nothing: %s", name, conf.clean_traceback(problem), extra=told)

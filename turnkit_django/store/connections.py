@@ -100,6 +100,7 @@ def abandon() -> None:
     connection = current()
     connection.in_atomic_block = False  # else Django would keep the closed connection for the end of the block
     connection.close()
+    connection.atomic_blocks.clear()  # the rest is forgotten when it connects again
 
 
 def is_lost(error: Exception) -> bool:

@@ -16,7 +16,7 @@ from django.db.models import Model
 from django.dispatch import Signal
 
 from turnkit_django import conf, signals
-from turnkit_django.core.events import Event, MessageEvent, ModelCallEvent, ToolCallEvent, TurnEvent
+from turnkit_django.core.events import Event, MessageEvent, ModelCallEvent, OnEvent, ToolCallEvent, TurnEvent
 from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.models import Message, ToolExecution, Turn
 from turnkit_django.store import connections
@@ -86,7 +86,9 @@ class News:
             for event in self.events:
                 _deliver(event)
 
-        if self.events:
+        if not connections.current().in_atomic_block:
+            deliver()  # so would Django, but first it would take a connection out of the pool
+        elif self.events:
             transaction.on_commit(deliver, using=connections.alias(), robust=True)
 
 
@@ -111,14 +113,10 @@ def tell(*events: Event) -> None:
 def _deliver(event: Event) -> None:
     family = next(family for family in _ADDRESSES if isinstance(event, family))
     signal, sender = _ADDRESSES[family]
-
-    def send_robust(event: Event) -> None:
-        signal.send_robust(sender=sender, event=event)
-
-    call_safely(send_robust, event)
+    call_safely(lambda event: signal.send_robust(sender=sender, event=event), event, name=f"of {family.__name__}s")
 
 
-def call_safely(receiver: Callable[[Event], object], event: Event) -> None:
+def call_safely(receiver: OnEvent, event: Event, *, name: str) -> None:
     """Call a receiver: what it raises is logged, a transaction it leaves open is rolled back.
 
     Only an order to stop gets through: KeyboardInterrupt, and SystemExit in a worker that was asked to stop.
@@ -132,7 +130,7 @@ def call_safely(receiver: Callable[[Event], object], event: Event) -> None:
         )
         if is_order:
             raise
-        signals.log_failure(receiver, problem)
+        signals.log_failure(name, problem)
     if was_clean and not connections.is_clean():
         connections.abandon()
-        signals.log_failure(receiver, RuntimeError("it left a transaction open, which was rolled back"))
+        signals.log_failure(name, RuntimeError("it left a transaction open, which was rolled back"))
