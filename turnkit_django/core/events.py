@@ -18,6 +18,8 @@ from turnkit_django.core.usage import Usage
 
 LONGEST_ERROR = 1000
 """Characters of an error's text that an event carries."""
+LONGEST_NAME = 200
+"""Characters of a name that a model or a provider has written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ class ToolCallEvent(Event):
 
     Attributes:
         execution_id: The row of the call.
-        tool_name: As the model wrote it: text of a stranger.
+        tool_name: As the model wrote it, at most 200 characters: text of a stranger.
     """
 
     execution_id: str
@@ -249,7 +251,7 @@ class ModelCompleted(ModelCallEvent):
     Attributes:
         model: The model that was asked.
         request_id: As in `model.requested`.
-        finish_reason: As the provider said it; may be empty.
+        finish_reason: As the provider said it, at most 200 characters; may be empty.
         tool_call_count: Calls the answer asks for.
         usage: Tokens of this call; all 0 if the provider reported none.
         cost: US dollars of this call; None if unknown.

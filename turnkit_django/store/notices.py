@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from turnkit_django.core import events
 from turnkit_django.core.content import Json
-from turnkit_django.core.events import LONGEST_ERROR, Event
+from turnkit_django.core.events import LONGEST_ERROR, LONGEST_NAME, Event
 from turnkit_django.core.states import ToolState, TurnState
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.store.claims import Claim
@@ -93,7 +93,7 @@ def _answered(about: Fields, reply: Reply, calls: Sequence[NewCall]) -> Event:
         **about,
         model=reply.model,
         request_id=reply.request_id,
-        finish_reason=reply.finish_reason,
+        finish_reason=reply.finish_reason[:LONGEST_NAME],
         tool_call_count=len(calls),
         usage=reply.usage,
         cost=reply.cost,
@@ -129,16 +129,20 @@ def call_created(turn: Turn, call: NewCall) -> Event:
 def call_closed(turn: Turn, execution: ToolExecution, state: ToolState, reason: str) -> Event:
     """A call without a result: never started, or of unknown outcome."""
     kind = events.ToolCallInterrupted if state is ToolState.INTERRUPTED else events.ToolCallSkipped
-    return kind(**_of(turn), execution_id=execution.pk, tool_name=execution.tool_name, error_message=reason)
+    return kind(**_of(turn), **_call(execution.pk, execution.tool_name), error_message=reason)
+
+
+def _call(execution_id: str, tool_name: str) -> Fields:
+    return {"execution_id": execution_id, "tool_name": tool_name[:LONGEST_NAME]}
 
 
 def _created(about: Fields, call: NewCall) -> Event:
     size = len(call.arguments_text)
-    return events.ToolCallCreated(**about, execution_id=call.id, tool_name=call.tool_name, arguments_chars=size)
+    return events.ToolCallCreated(**about, **_call(call.id, call.tool_name), arguments_chars=size)
 
 
 def _started(held: Claim, execution_id: str, tool_name: str) -> Event:
-    return events.ToolCallStarted(**_under(held), execution_id=execution_id, tool_name=tool_name)
+    return events.ToolCallStarted(**_under(held), **_call(execution_id, tool_name))
 
 
 # What the hot statements tell: they are made from the arguments of the move, and from the parameters for its SQL
@@ -180,7 +184,7 @@ def tool_settled(
 
 
 def _outcome(held: Claim, settlement: Settlement) -> Event:
-    about: Fields = {**_under(held), "execution_id": settlement.execution_id, "tool_name": settlement.tool_name}
+    about = _under(held) | _call(settlement.execution_id, settlement.tool_name)
     sizes: Fields = {"result_chars": len(settlement.text), "seconds": _rounded(settlement.ran_seconds)}
     why = _why(settlement.error)
     match settlement.status:
