@@ -103,14 +103,26 @@ def test_a_receiver_that_loses_the_connection_harms_nobody(turnkit_model):
     assert run(turnkit_model, "inline", helper, on_event=hang_up).status == "completed"
 
 
-def test_an_order_to_stop_gets_through_a_receiver(turnkit_model):
+class Stopping:
+    """The queue of a worker that was asked to stop."""
+
+    def send_wake(self) -> None:
+        """Nobody is woken."""
+
+    def is_stopping(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("order", [KeyboardInterrupt, SystemExit])
+def test_an_order_to_stop_gets_through_a_receiver(turnkit_model, settings, order):
+    settings.TURNKIT = {"DISPATCHER": f"{__name__}.Stopping"}
     turnkit_model([text("done")])
 
     def interrupted(event: Event) -> None:
         if event.type == "model.requested":
-            raise KeyboardInterrupt
+            raise order
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(order):
         helper.conversation().ask("please", on_event=interrupted)
     assert Turn.objects.get().error["type"] == "WorkerStopped"
 
