@@ -15,6 +15,7 @@ from tests.testapp.models import Effect
 from turnkit_django import Agent, register
 from turnkit_django.agents import registry
 from turnkit_django.core.events import Event
+from turnkit_django.dispatch import RQDispatcher
 from turnkit_django.models import Turn
 from turnkit_django.testing import assert_clean, call, drain, text
 
@@ -103,11 +104,8 @@ def test_a_receiver_that_loses_the_connection_harms_nobody(turnkit_model):
     assert run(turnkit_model, "inline", helper, on_event=hang_up).status == "completed"
 
 
-class Stopping:
+class Stopping(RQDispatcher):
     """The queue of a worker that was asked to stop."""
-
-    def send_wake(self) -> None:
-        """Nobody is woken."""
 
     def is_stopping(self) -> bool:
         return True
