@@ -33,6 +33,10 @@ def test_a_setting_is_read_again_when_a_test_overrides_it():
     assert conf.get().LEASE_SECONDS == conf.Settings().LEASE_SECONDS
 
 
+async def nobody_awaits(event: object) -> None:
+    """What `ON_EVENT` cannot be."""
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -62,6 +66,10 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(name: Any, hint:
         ("CLIENT", "client", "expected the dotted path of a class, got 'client'"),
         ("CLIENT", "turnkit_django.errors", "expected the dotted path of a class, got 'turnkit_django.errors'"),
         ("DISPATCHER", "turnkit_django.dispatch.Nobody", "expected the dotted path of a class"),
+        ("ON_EVENT", 5, "expected str or None, got 5 (int)"),
+        ("ON_EVENT", "no.such.receiver", "expected the dotted path of a callable, got 'no.such.receiver': No module"),
+        ("ON_EVENT", "turnkit_django.conf.Settings", "dotted path of a function or another callable of one event, got"),
+        ("ON_EVENT", f"{__name__}.nobody_awaits", "dotted path of a plain function, since nobody would await an async"),
         ("COST_RATES", [], "expected mapping, got [] (list)"),
         ("COST_RATES", {"m": {"INPUT": 1}}, "expected for 'm' a dict with keys out of cache_read, cache_write, input"),
         ("COST_RATES", {"m": 5}, "expected for 'm' a dict"),
@@ -102,6 +110,8 @@ def test_a_number_that_python_does_not_print_is_told_by_its_size():
     [
         {"MAX_RECOVERIES": 0, "MODEL_RETRIES": 0, "MAX_ITERATIONS": 0, "TIMEOUT": None},
         {"CLIENT": "turnkit_django.clients.LiteLLMClient", "DISPATCHER": "turnkit_django.dispatch.RQDispatcher"},
+        {"ON_EVENT": None},
+        {"ON_EVENT": "builtins.print"},
         {"COST_RATES": {"m": {"input": 1, "thinking": "0.5"}}, "REQUEST_FORMS": {"m*": {"call_id_length": 9}}},
         {"COST_RATES": {"m": {"input": 0.5, "output": Decimal("2.5")}, "free": {}}},
         {"REQUEST_FORMS": {"m": {"call_id_length": None, "empty_content": "empty"}}},

@@ -91,7 +91,7 @@ def test_a_subject_is_kept_as_type_and_key():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tempo": 1}, "unknown turn options ['tempo']; known: key, context, model, principal, thinking"),
+        ({"tempo": 1}, "unknown turn options ['tempo']; known: key, context, model, on_event, principal, thinking"),
         ({"thinking": "high"}, "thinking"),
         ({"thinking": {"effort": "extreme"}}, "thinking"),
         ({"context": {"f": object()}}, "expected `context` to be JSON"),

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import UnionType
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
@@ -21,6 +22,7 @@ from django.utils.module_loading import import_string
 
 from turnkit_django.core.content import is_storable, shown
 from turnkit_django.core.cost import rate_problem
+from turnkit_django.core.events import receiver_problem
 from turnkit_django.core.redaction import looks_secret, redact, url_passwords
 from turnkit_django.core.requests import MOST, form_problem
 from turnkit_django.errors import ConfigError
@@ -71,6 +73,8 @@ class Settings:
     """Cut or unusable replies in a row before the turn fails."""
     WORKER_SLICE: int = 60
     """Seconds one `wake` job keeps claiming before it hands over to a new one."""
+    ON_EVENT: str | None = None
+    """Dotted path of a callable that is called with every event, after the commit; None is nobody."""
     COST_RATES: Mapping[str, Mapping[str, typing.Any]] = field(default_factory=dict)
     """Prices by model, in US dollars per million tokens: `input output cache_read cache_write thinking`."""
     REQUEST_FORMS: Mapping[str, Mapping[str, typing.Any]] = field(default_factory=dict)
@@ -106,7 +110,7 @@ def problems(values: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
 
 
 def _wrong(name: str, value: object, hint: object) -> str:
-    allowed = typing.get_args(hint) if hint == int | None else (typing.get_origin(hint) or hint,)
+    allowed = typing.get_args(hint) if isinstance(hint, UnionType) else (typing.get_origin(hint) or hint,)
     if isinstance(value, bool) or not isinstance(value, allowed):
         names = " or ".join("None" if kind is type(None) else kind.__name__.lower() for kind in allowed)
         return f"expected {names}, got {shown(value)} ({type(value).__name__})"
@@ -133,6 +137,8 @@ def _wrong_text(name: str, value: str) -> str:
         return f"expected text that is not empty, got {value!r}"
     if not is_storable(value):
         return f"expected text without NUL and lone surrogates, got {shown(value)}"
+    if name == "ON_EVENT":
+        return _wrong_receiver(value)
     return _wrong_class(value, _METHODS[name]) if name in _METHODS else ""
 
 
@@ -148,6 +154,15 @@ def _wrong_class(path: str, methods: tuple[str, ...]) -> str:
         lacks = ", ".join(f"`{method}`" for method in missing)
         return f"expected a class with the methods {wanted}, got {path!r}, which lacks {lacks}"
     return ""
+
+
+def _wrong_receiver(path: str) -> str:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        return f"expected the dotted path of a callable, got {path!r}: {error}"
+    needed = receiver_problem(found)
+    return f"expected the dotted path of {needed}, got {path!r}: {shown(found)}" if needed else ""
 
 
 def _wrong_table(table: Mapping[object, object], *, of_rates: bool) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db.models import Model
 
-from turnkit_django import conf
+from turnkit_django import conf, observers
 from turnkit_django.agents import Agent, get_agent
-from turnkit_django.agents.agent import check_thinking
+from turnkit_django.agents.options import check_thinking
 from turnkit_django.core import ids
 from turnkit_django.core.content import Json, clean_json, clean_text, shown, text_part
 from turnkit_django.core.usage import Usage
@@ -23,7 +23,10 @@ from turnkit_django.runs import Run
 from turnkit_django.store import connections, reads, transitions
 from turnkit_django.store.claims import Claimed
 
-_OPTIONS = frozenset({"model", "thinking", "context", "principal"})
+_OPTIONS = frozenset({"model", "thinking", "context", "principal", "on_event"})
+_INSTEAD = (
+    "a worker runs a submitted turn, and cannot call it; use the agent's `on_event`, the setting `ON_EVENT` or a signal"
+)
 _LONGEST_KEY = 255  # it is indexed
 
 
@@ -65,6 +68,8 @@ def prepare(conversation: Conversation, text: str | None, *, key: str | None = N
 
 def submit(conversation: Conversation, text: str, *, key: str | None = None, **options: Any) -> Turn:
     _require_text(text)
+    if options.get("on_event") is not None:
+        raise InputError(f"{conversation.pk}: expected no `on_event` for a turn that is submitted: {_INSTEAD}")
     turn = _start(conversation, text, key=key, options=options, is_submission=True)
     reach("submitted")
     return turn
@@ -93,6 +98,8 @@ def run_turn(turn: Turn) -> Turn:
 
 
 def submit_turn(turn: Turn) -> Turn:
+    if turn.follower is not None:
+        raise InputError(f"{turn.pk} was prepared with `on_event`, so it cannot be submitted: {_INSTEAD}")
     transitions.submit(turn.pk)
     reach("submitted")
     return reads.refreshed(turn)
@@ -170,6 +177,7 @@ def _draft(
     message = None if text is None else _message(conversation, text, metadata={})
     turn = _turn(conversation, options)
     turn.submission_key = None if key is None else clean_text(key)
+    turn.follower = observers.follow(turn.pk, options.get("on_event"))
     return turn, message
 
 

@@ -29,7 +29,9 @@ class Run:
 
     def refresh(self) -> Run:
         """Read the root turn again; itself."""
+        follower = self.turn.follower
         self.turn = reads.turn(self.turn.pk)
+        self.turn.follower = follower
         return self
 
     @property

@@ -130,7 +130,7 @@ def test_a_read_that_shows_another_token_is_a_loss(how: Callable[[Claim], None])
 
 
 def test_a_claim_that_could_not_be_renewed_for_a_lease_starts_nothing_new():
-    held = heartbeat.Held(Claim("turn_x", "conv_x", "turn_x", "t" * 32, 1), lease_seconds=60)
+    held = heartbeat.Held(Claim("turn_x", "conv_x", "turn_x", "t" * 32, 1, "helper"), lease_seconds=60)
     held.require()
     held.renewed_at -= 61
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import turnkit_django
-from turnkit_django import agents, tools
+from turnkit_django import agents, signals, tools
 from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit
 from turnkit_django.core.reasons import Reason
 from turnkit_django.models import Turn
@@ -14,11 +14,13 @@ PUBLIC = {
     turnkit_django: ["Agent", "Tool", "ToolContext", "errors", "get_agent", "register", "tool"],
     agents: ["Agent", "get_agent", "register", "registered"],
     tools: ["Tool", "ToolContext", "normalize_result", "tool"],
+    signals: ["message_created", "model_call_changed", "tool_call_changed", "turn_changed"],
 }
 
 _TASK = "(self, task: 'str', *, subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
 context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None, model: 'str | None' = None, \
-thinking: 'Mapping[str, Json] | EllipsisType | None' = Ellipsis) -> 'Run'"
+thinking: 'Mapping[str, Json] | EllipsisType | None' = Ellipsis"
+_HERE = f"{_TASK}, on_event: 'OnEvent | None' = None) -> 'Run'"
 
 SIGNATURES = [
     (turnkit_django.register, "(agent: 'Agent') -> 'Agent'"),
@@ -35,7 +37,8 @@ SIGNATURES = [
         "(*, name: 'str', version: 'str' = '1', description: 'str' = '', model: 'str | None' = None, "
         "instructions: 'str' = '', tools: 'Sequence[Tool | type[Tool]]' = (), max_iterations: 'int | None' = None, "
         "timeout: 'timedelta | int | None' = None, max_output_tokens: 'int | None' = None, "
-        "thinking: 'Mapping[str, object] | None' = None, client: 'ModelClient | None' = None) -> 'None'",
+        "thinking: 'Mapping[str, object] | None' = None, client: 'ModelClient | None' = None, "
+        "on_event: 'OnEvent | Sequence[OnEvent] | None' = None) -> 'None'",
     ),
     (
         turnkit_django.Agent.conversation,
@@ -47,9 +50,9 @@ SIGNATURES = [
     (turnkit_django.Tool.validate, "(self, arguments_text: 'str | None') -> 'ValidArguments'"),
     (turnkit_django.Tool.invoke, "(self, arguments: 'ValidArguments', *, context: 'ToolContext') -> 'object'"),
     (turnkit_django.Tool.completion, "(self, result: 'Any') -> 'str'"),
-    (turnkit_django.Agent.prepare, _TASK),
-    (turnkit_django.Agent.run, _TASK),
-    (turnkit_django.Agent.submit, _TASK),
+    (turnkit_django.Agent.prepare, _HERE),
+    (turnkit_django.Agent.run, _HERE),
+    (turnkit_django.Agent.submit, f"{_TASK}) -> 'Run'"),
     (turnkit_django.ToolContext, "(turn: 'Row', execution: 'Row', conversation: 'Row', principal: 'Json') -> None"),
     (Turn.explain, "(self) -> 'Explanation'"),
     (Explanation.as_dict, "(self) -> 'dict[str, Json]'"),

@@ -36,7 +36,7 @@ def store_reply(claim: Claim) -> object:
 
 
 def start_tool(claim: Claim) -> object:
-    return transitions.start_tool(claim, "tool_x", arguments={}, lease_seconds=60)
+    return transitions.start_tool(claim, "tool_x", tool_name="safe", arguments={}, lease_seconds=60)
 
 
 def settle_tool(claim: Claim) -> object:

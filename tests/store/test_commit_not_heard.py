@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db.models import Count
 
+from tests.events.recording import assert_told_once, heard, types
 from tests.faults.transition_scenarios import SCENARIOS, Ending, Scenario
 from tests.store.wire import Cut, Wire, at_commit_of, open_wire
 from turnkit_django import failpoints
@@ -39,6 +40,21 @@ def places() -> list[int]:
     return list(Turn.objects.filter(lane_position__isnull=False).values_list("lane_position", flat=True))
 
 
+MOVES = {
+    "park": ["turn.parked", "model.failed"],
+    "ready": ["turn.ready"],
+    "recover": ["turn.recovered", "model.failed"],
+    "release": ["turn.released", "model.failed"],
+    "claim_due": ["turn.started"],
+    "claim_inline": ["turn.started"],
+    "start_inline": ["turn.started"],
+    "start_tool": ["tool_call.started"],
+    "settle_tool": ["tool_call.started"],
+    "fail": ["model.failed"],
+}
+"""What rows do not tell any more when all has ended: each once."""
+
+
 def is_commit(sql: str) -> bool:
     return sql == "COMMIT"
 
@@ -63,14 +79,15 @@ def test_a_connection_that_dies_in_the_commit_changes_nothing_of_the_end(
     configure: Callable[[dict[str, Any]], None],
     caplog: pytest.LogCaptureFixture,
 ):
-    world = scenario.world(turnkit_model, configure)
     statement = STATEMENTS.get(scenario.transition)
     commits = is_hot_statement if statement else is_commit
     cut = partial(wire.cut_next, *deaths, at=commits)
-    failpoints.arm(at_commit_of(scenario.transition, is_statement=bool(statement), do=cut))
+    with heard() as events:
+        world = scenario.world(turnkit_model, configure)
+        failpoints.arm(at_commit_of(scenario.transition, is_statement=bool(statement), do=cut))
 
-    scenario.act(world)
-    drain(max_seconds=10)
+        scenario.act(world)
+        drain(max_seconds=10)
 
     assert len(deaths) == len(wire.cuts)
     assert commits(wire.cuts[0])
@@ -79,6 +96,8 @@ def test_a_connection_that_dies_in_the_commit_changes_nothing_of_the_end(
     dead_workers = 1 if scenario.transition in {"recover", "release"} else 0
     assert [dead_workers] * len(scenario.whole.turns) == list(Turn.objects.values_list("attempts", flat=True))
     assert_clean(model=world.model)
+    assert_told_once(events)
+    assert [types(events).count(name) for name in MOVES.get(scenario.transition, ())] in ([], [1], [1, 1])
 
 
 @pytest.mark.parametrize("how", ["unheard", "unsent"])

@@ -56,7 +56,7 @@ def store_call(claim: Claim) -> Claim:
 
 
 def start_tool(claim: Claim) -> Claim:
-    return transitions.start_tool(claim, "tool_1", arguments={"n": 2}, lease_seconds=LEASE)
+    return transitions.start_tool(claim, "tool_1", tool_name="safe", arguments={"n": 2}, lease_seconds=LEASE)
 
 
 def settle_tool(claim: Claim, told: str = "first") -> Claim:

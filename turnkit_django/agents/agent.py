@@ -9,13 +9,15 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import EllipsisType, FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from types import EllipsisType, FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from turnkit_django.core.content import Json, is_storable, shown
-from turnkit_django.core.requests import MOST, ToolSpec
+from turnkit_django.agents.options import Options
+from turnkit_django.core.content import Json, shown
+from turnkit_django.core.events import OnEvent
+from turnkit_django.core.requests import ToolSpec
 from turnkit_django.errors import ConfigError
-from turnkit_django.tools.tool import Tool, as_tool
+from turnkit_django.tools.tool import Tool
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -24,11 +26,7 @@ if TYPE_CHECKING:
     from turnkit_django.models import Conversation
     from turnkit_django.runs import Run
 
-MAX_TOOLS = 128
-"""Providers refuse a request that offers more."""
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_EFFORTS = ("low", "medium", "high")
 
 
 class Agent:
@@ -49,6 +47,7 @@ class Agent:
         max_output_tokens: Of one model call; None: the setting `MAX_OUTPUT_TOKENS`.
         thinking: `{"effort": "low" | "medium" | "high"}` and/or `{"budget": tokens}`; None: the model's default.
         client: What calls the model; None: the setting `CLIENT`.
+        on_event: Called with each event of its turns and conversations, or a list of such; see `docs/events.md`.
 
     Raises:
         ConfigError: Names the agent, what was expected, what came and what to do.
@@ -65,6 +64,7 @@ class Agent:
     max_output_tokens: int | None
     thinking: Mapping[str, Json] | None
     client: ModelClient | None
+    on_event: tuple[OnEvent, ...]
     module: str
     """Where the agent was built; tells a reloaded module from a second definition."""
 
@@ -82,9 +82,10 @@ class Agent:
         max_output_tokens: int | None = None,
         thinking: Mapping[str, object] | None = None,
         client: ModelClient | None = None,
+        on_event: OnEvent | Sequence[OnEvent] | None = None,
     ) -> None:
         _check_name(name)
-        check = _Check(name)
+        check = Options(name)
         vars(self).update(
             name=name,
             version=check.text("version", version, may_be_empty=False),
@@ -97,6 +98,7 @@ class Agent:
             max_output_tokens=check.number("max_output_tokens", max_output_tokens, least=1),
             thinking=check.thinking(thinking),
             client=check.client(client),
+            on_event=check.on_event(on_event),
             module=_module_of_caller(sys._getframe(1), self),
         )
 
@@ -113,7 +115,7 @@ class Agent:
     def fingerprint(self) -> str:
         """SHA-256 of everything that shapes a turn, as 64 hex digits; the same in every process.
 
-        `client` is left out: it says how a model is reached. So is the code of the tools.
+        `client` and `on_event` are left out: how a model is reached and who listens. So is the code of the tools.
         """
         parts = {
             "name": self.name,
@@ -182,6 +184,7 @@ class Agent:
         principal: Json = None,
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
+        on_event: OnEvent | None = None,
     ) -> Run:
         """A `Run` of `task` in a conversation of its own: pending, nothing called.
 
@@ -190,6 +193,7 @@ class Agent:
             subject: As in `conversation`; so are `metadata`, `context` and `principal`.
             model: Instead of the agent's, in this turn.
             thinking: Instead of the agent's; None switches it off, `...` leaves it.
+            on_event: Called with the turn's events that happen in this process while the run is held.
 
         Raises:
             InputError: If the task is blank or an argument cannot be used. Nothing was written.
@@ -205,6 +209,7 @@ class Agent:
             context=context,
             principal=principal,
             model=model,
+            on_event=on_event,
             **_given(thinking=thinking),
         )
 
@@ -218,6 +223,7 @@ class Agent:
         principal: Json = None,
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
+        on_event: OnEvent | None = None,
     ) -> Run:
         """The `Run` of `task`, executed in this process and ended. Arguments as in `prepare`.
 
@@ -238,6 +244,7 @@ class Agent:
             context=context,
             principal=principal,
             model=model,
+            on_event=on_event,
             **_given(thinking=thinking),
         )
 
@@ -252,7 +259,7 @@ class Agent:
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
     ) -> Run:
-        """The `Run` of `task`, handed to a worker: durable. Arguments as in `prepare`.
+        """The `Run` of `task`, handed to a worker: durable. Arguments as in `prepare`, without `on_event`.
 
         Raises:
             InputError: As in `prepare`.
@@ -299,99 +306,3 @@ def _tool_parts(tool: Tool) -> dict[str, object]:
         "terminal": tool.terminal,
         "recovery": tool.recovery,
     }
-
-
-def check_thinking(agent: str, value: object) -> Mapping[str, Json] | None:
-    """The `thinking` of an agent or of one of its turns.
-
-    Raises:
-        ConfigError: Names the agent, what was expected and what came.
-    """
-    return _Check(agent).thinking(value)
-
-
-class _Check:
-    """Checks the options of one agent; every message names it."""
-
-    def __init__(self, agent: str) -> None:
-        self.agent = agent
-
-    def wrong(self, option: str, expected: str, value: object, advice: str = "") -> ConfigError:
-        got = f"{shown(value)} ({type(value).__name__})"
-        return ConfigError(f"agent `{self.agent}`: expected `{option}` to be {expected}, got {got}{advice}")
-
-    def text(self, option: str, value: object, *, may_be_empty: bool = True) -> str:
-        if not isinstance(value, str) or not (may_be_empty or value.strip()):
-            raise self.wrong(option, "text" if may_be_empty else "text that is not empty", value)
-        if not is_storable(value):
-            where = f" at character {next(place for place, letter in enumerate(value) if not is_storable(letter))}"
-            advice = "; PostgreSQL cannot hold it, and models cannot be sent it"
-            raise self.wrong(option, "text without NUL and lone surrogates", value, advice=f"{where}{advice}")
-        return value
-
-    def number(self, option: str, value: object, *, least: int) -> int | None:
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.wrong(option, f"a whole number of at least {least}, or None", value)
-        if value > MOST:
-            raise self.wrong(option, f"at most {MOST}, or None", value)
-        return value
-
-    def duration(self, option: str, value: object) -> timedelta | None:
-        if value is None:
-            return None
-        seconds: float = -1
-        if isinstance(value, timedelta):
-            seconds = value.total_seconds()
-        elif isinstance(value, int) and not isinstance(value, bool):
-            seconds = value
-        if seconds < 0:
-            raise self.wrong(option, "a timedelta or whole seconds, not negative, or None", value)
-        if seconds > MOST:
-            raise self.wrong(option, f"at most {MOST} seconds, or None", value)
-        return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
-
-    def tools(self, entries: object) -> tuple[Tool, ...]:
-        if not isinstance(entries, list | tuple):
-            raise self.wrong("tools", "a list", entries, advice="; write tools=[...]")
-        if len(entries) > MAX_TOOLS:
-            raise ConfigError(
-                f"agent `{self.agent}`: expected at most {MAX_TOOLS} tools, got {len(entries)}; "
-                "providers refuse more: split the work over several agents"
-            )
-        tools: dict[str, Tool] = {}
-        for entry in entries:
-            tool = self._tool(entry)
-            name = tool.spec().name
-            if name in tools:
-                raise ConfigError(
-                    f"agent `{self.agent}`: expected each tool name once, got `{name}` twice; give one another `name`"
-                )
-            tools[name] = tool
-        return tuple(tools.values())
-
-    def _tool(self, entry: object) -> Tool:
-        try:
-            tool = as_tool(entry)
-            tool.spec()
-        except ConfigError as error:
-            raise ConfigError(f"agent `{self.agent}`: {error}") from error
-        return tool
-
-    def thinking(self, value: object) -> Mapping[str, Json] | None:
-        if value is None:
-            return None
-        expected = 'a dict with "effort" (low, medium or high) and/or "budget" (a positive whole number)'
-        if not isinstance(value, Mapping) or not value or not set(value) <= {"effort", "budget"}:
-            raise self.wrong("thinking", expected, value)
-        if "effort" in value and value["effort"] not in _EFFORTS:
-            raise self.wrong("thinking", expected, value)
-        if "budget" in value and self.number("thinking budget", value["budget"], least=1) is None:
-            raise self.wrong("thinking", expected, value)
-        return MappingProxyType(dict(value))
-
-    def client(self, value: object) -> ModelClient | None:
-        if value is not None and (isinstance(value, type) or not callable(getattr(value, "complete", None))):
-            raise self.wrong("client", "a model client (an instance with `validate` and `complete`)", value)
-        return cast("ModelClient | None", value)

@@ -79,6 +79,13 @@ class ModelRequest:
     def tool_names(self) -> list[str]:
         return [tool.name for tool in self.tools]
 
+    @property
+    def prompt_chars(self) -> int:
+        """Characters of the system prompt, of the messages and of the arguments of calls in them."""
+        said = sum(len(message["content"] or "") for message in self.messages)
+        asked = [call["function"]["arguments"] for message in self.messages for call in message.get("tool_calls", [])]
+        return len(self.instructions) + said + sum(map(len, asked))
+
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import cast
@@ -18,6 +19,7 @@ from turnkit_django.clients.base import ModelClient
 from turnkit_django.clients.chat import form_for
 from turnkit_django.core.backoff import retry_delay
 from turnkit_django.core.content import Json, Part, call_key, clean_text, text_part
+from turnkit_django.core.events import ModelRequested
 from turnkit_django.core.ids import new_tool_execution_id
 from turnkit_django.core.requests import ModelReply, ModelRequest
 from turnkit_django.core.states import Phase, ToolState
@@ -25,17 +27,24 @@ from turnkit_django.core.usage import Usage
 from turnkit_django.engine import tool_calls
 from turnkit_django.engine.decide import ReplyKind, Verdict, judge
 from turnkit_django.engine.projection import project
-from turnkit_django.engine.run import Running, error, log_end
+from turnkit_django.engine.run import Running, error
 from turnkit_django.errors import ModelAccessError, ModelError, PermanentModelError, TransientModelError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
-from turnkit_django.store import connections, reads, transitions
+from turnkit_django.store import connections, outbox, reads, transitions
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply
-
-logger = logging.getLogger("turnkit")
 
 _override: ModelClient | None = None
 _EMPTY_REPLIES = 2  # nothing can be told to a model that says nothing: asking once more is enough
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A reply, what it is, and how many seconds it took."""
+
+    reply: ModelReply
+    verdict: Verdict
+    seconds: float
 
 
 @contextmanager
@@ -87,7 +96,9 @@ def act(run: Running) -> bool:
     try:
         client = client_for(run.agent)
         client.validate(request.model)
+        _announce(run, request)
         run.is_sent = True
+        began = time.monotonic()
         reply = client.complete(request)
     except TransientModelError as problem:
         return _put_off(run, problem)
@@ -96,49 +107,67 @@ def act(run: Running) -> bool:
     except ModelAccessError as problem:
         return _give_up(run, problem, AttemptEnd.REFUSED)
     reach("responded")
-    return _record(run, reply, judge(reply, max_output_tokens=request.max_output_tokens))
+    heard = Heard(reply, judge(reply, max_output_tokens=request.max_output_tokens), time.monotonic() - began)
+    return _record(run, heard)
 
 
-def _record(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
+def _announce(run: Running, request: ModelRequest) -> None:
+    """No row changes, so no transition tells it. Receivers may have used the connection: it is given back again."""
+    outbox.News(
+        ModelRequested(
+            turn_id=run.turn.pk,
+            conversation_id=run.turn.conversation_id,
+            agent_name=run.turn.agent_name,
+            model=request.model,
+            request_id=run.turn.request_id,
+            iteration=run.turn.iterations,
+            message_count=len(request.messages),
+            prompt_chars=request.prompt_chars,
+            tool_names=tuple(request.tool_names),
+        )
+    ).send_after_commit()
+    connections.release()
+
+
+def _record(run: Running, heard: Heard) -> bool:
+    reply, verdict = heard.reply, heard.verdict
     match verdict.kind:
         case ReplyKind.ANSWER:
-            return _publish(run, reply)
+            return _publish(run, heard)
         case ReplyKind.CALLS:
-            return _store(run, reply, _new_calls(run, reply), verdict)
+            return _store(run, heard, _new_calls(run, reply))
         case ReplyKind.CUT | ReplyKind.BROKEN_OFF:
-            return _store(run, reply, _new_calls(run, reply, refusal=verdict.reason), verdict)
+            return _store(run, heard, _new_calls(run, reply, refusal=verdict.reason))
         case ReplyKind.EMPTY:
-            return _store(run, reply, [], verdict)
+            return _store(run, heard, [])
         case ReplyKind.REFUSED:
-            return _end_refused(run, reply, verdict)
+            return _end_refused(run, heard)
 
 
-def _end_refused(run: Running, reply: ModelReply, verdict: Verdict) -> bool:
-    calls = _new_calls(run, reply, refusal=verdict.reason)
-    problem = error("Refused", verdict.reason, finish_reason=reply.finish_reason)
+def _end_refused(run: Running, heard: Heard) -> bool:
+    reason = heard.verdict.reason
+    calls = _new_calls(run, heard.reply, refusal=reason)
     transitions.fail(
         run.held.claim,
-        error=problem,
+        error=error("Refused", reason, finish_reason=heard.reply.finish_reason),
         attempt=AttemptEnd.ANSWERED,
-        reply=_reply(reply, calls, verdict),
+        reply=_reply(run, heard, calls),
         calls=calls,
     )
-    log_end(run.turn, "failed", problem)
     return False
 
 
-def _publish(run: Running, reply: ModelReply) -> bool:
-    text = clean_text(reply.text.strip())
+def _publish(run: Running, heard: Heard) -> bool:
+    text = clean_text(heard.reply.text.strip())
     reach("before_publish")
-    transitions.complete(run.held.claim, text=text, reply=_reply(reply, [], Verdict(ReplyKind.ANSWER)))
+    transitions.complete(run.held.claim, text=text, reply=_reply(run, heard, []))
     reach("response_stored")
     reach("published")
-    log_end(run.turn, "completed")
     return False
 
 
-def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> bool:
-    stored = _reply(reply, calls, verdict)
+def _store(run: Running, heard: Heard, calls: list[NewCall]) -> bool:
+    stored, verdict = _reply(run, heard, calls), heard.verdict
     broken = run.turn.broken_replies + 1 if stored.is_broken else 0
     phase = Phase.TOOLS if calls else Phase.MODEL
     limit = conf.get().MAX_BROKEN_REPLIES
@@ -158,7 +187,8 @@ def _store(run: Running, reply: ModelReply, calls: list[NewCall], verdict: Verdi
     return True
 
 
-def _reply(reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> Reply:
+def _reply(run: Running, heard: Heard, calls: list[NewCall]) -> Reply:
+    reply, verdict = heard.reply, heard.verdict
     # In one word each, whatever the server called it: the projection tells the model by it.
     words = {ReplyKind.CUT: "length", ReplyKind.BROKEN_OFF: "error", ReplyKind.REFUSED: "content_filter"}
     metadata: dict[str, Json] = {"finish_reason": words[verdict.kind]} if verdict.kind in words else {}
@@ -171,6 +201,10 @@ def _reply(reply: ModelReply, calls: list[NewCall], verdict: Verdict) -> Reply:
         cost=Decimal(reply.cost) if reply.cost is not None else None,
         metadata=metadata,
         is_broken=is_cut or verdict.kind is ReplyKind.EMPTY,
+        model=run.turn.model,
+        request_id=run.turn.request_id,
+        seconds=round(heard.seconds, 3),
+        finish_reason=clean_text(reply.finish_reason),
     )
 
 
@@ -247,9 +281,13 @@ def _put_off(run: Running, problem: TransientModelError) -> bool:
     if not run.turn.is_background or failures > conf.get().MODEL_RETRIES:
         return _give_up(run, problem, _end_of(problem))
     seconds = retry_delay(failures, retry_after=problem.retry_after, longest=conf.get().MAX_RETRY_AFTER)
-    why = _as_error(problem)
-    transitions.park(run.held.claim, error=why, seconds=seconds, attempt=_end_of(problem), usage=problem.usage)
-    log_end(run.turn, "parked", why)
+    transitions.park(
+        run.held.claim,
+        error=_as_error(problem),
+        seconds=seconds,
+        attempt=_end_of(problem),
+        usage=problem.usage,
+    )
     return False
 
 
@@ -259,9 +297,7 @@ def _end_of(problem: ModelError) -> AttemptEnd:
 
 def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:
     usage = getattr(problem, "usage", None)
-    why = _as_error(problem)
-    transitions.fail(run.held.claim, error=why, attempt=attempt, usage=usage)
-    log_end(run.turn, "failed", why)
+    transitions.fail(run.held.claim, error=_as_error(problem), attempt=attempt, usage=usage)
     return False
 
 

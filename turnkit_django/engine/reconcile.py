@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields
 from turnkit_django import conf
 from turnkit_django.core.backoff import recovery_delay
 from turnkit_django.dispatch.base import get_dispatcher
-from turnkit_django.engine.run import error, log_end, said
-from turnkit_django.models import Turn
+from turnkit_django.engine.run import error, said
 from turnkit_django.store import connections, reads, transitions
 
 logger = logging.getLogger("turnkit")
@@ -99,10 +98,7 @@ def recover(turn_id: str, token: str, attempts: int, *, is_dead: bool = False) -
 
 def _handled(counts: Counts, turn_id: str, handle: Callable[[], object]) -> int:
     try:
-        moved = handle()
-        if isinstance(moved, Turn) and moved.is_terminal:
-            log_end(moved, moved.status, moved.error)
-        return int(moved is not None)
+        return int(handle() is not None)
     except Exception as problem:
         _log("handled", turn_id, problem)
         counts.errors += 1

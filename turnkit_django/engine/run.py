@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -20,8 +18,6 @@ from turnkit_django.models import Conversation, ToolExecution, Turn
 from turnkit_django.store import reads
 from turnkit_django.store.claims import Claimed, Reservation
 from turnkit_django.store.records import AttemptEnd, Reply, Settlement
-
-logger = logging.getLogger("turnkit")
 
 
 @dataclass(eq=False, slots=True)
@@ -121,16 +117,6 @@ class Running:
         if reservation:
             self.turn.request_id = reservation.request_id
             self.turn.iterations += 1
-
-
-def log_end(turn: Turn, outcome: str, problem: Mapping[str, Json] | None = None) -> None:
-    """Tell an operator how a turn left its worker's hands."""
-    told = {"event": f"turn.{outcome}", "turn_id": turn.pk, "conversation_id": turn.conversation_id}
-    if problem is None:
-        logger.info("turn %s of agent %s %s", turn.pk, turn.agent_name, outcome, extra=told)
-    else:
-        why = f"{problem['type']}: {problem['message']}"
-        logger.warning("turn %s of agent %s %s: %s", turn.pk, turn.agent_name, outcome, why, extra=told)
 
 
 def error(error_type: str, message: str, **details: Json) -> dict[str, Json]:

@@ -18,7 +18,7 @@ from turnkit_django.core.ids import new_token
 from turnkit_django.engine import heartbeat, model_call, reconcile, tool_calls
 from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
 from turnkit_django.engine.heartbeat import Held
-from turnkit_django.engine.run import Running, error, log_end, said
+from turnkit_django.engine.run import Running, error, said
 from turnkit_django.errors import ConfigError, LostClaim, UnclaimableTurn
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
@@ -128,9 +128,7 @@ def _one_step(run: Running) -> bool:
             _publish_completion(run)
             return False
         case Fail(error_type, message):
-            why = error(error_type, message)
-            transitions.fail(run.held.claim, error=why, attempt=run.attempt_end)
-            log_end(run.turn, "failed", why)
+            transitions.fail(run.held.claim, error=error(error_type, message), attempt=run.attempt_end)
             return False
         case _:
             assert_never(step)
@@ -143,7 +141,6 @@ def _publish_completion(run: Running) -> None:
     reach("before_publish")
     transitions.complete(run.held.claim, text=text, reply=None)
     reach("published")
-    log_end(run.turn, "completed")
 
 
 def _completion(tool: Tool | None, ending: ToolExecution) -> str:
@@ -182,4 +179,3 @@ def _give_back(claimed: Claimed, held: Held, run: Running | None, problem: BaseE
         transitions.release(held.claim, error=why, seconds=seconds, attempt=attempt, is_fault=True)
     else:
         transitions.fail(held.claim, error=why, attempt=attempt)
-        log_end(turn, "failed", why)

@@ -91,7 +91,11 @@ def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArg
     run.held.require()
     if execution.status == ToolState.PENDING:
         claim = transitions.start_tool(
-            run.held.claim, execution.pk, arguments=arguments.arguments, lease_seconds=run.held.lease_seconds
+            run.held.claim,
+            execution.pk,
+            tool_name=execution.tool_name,
+            arguments=arguments.arguments,
+            lease_seconds=run.held.lease_seconds,
         )
         run.held.wrote(claim)
         run.started(execution)
@@ -155,6 +159,7 @@ def _settle(
         result=outcome.result,
         error=outcome.error,
         ran_seconds=outcome.ran_seconds,
+        tool_name=execution.tool_name,
     )
     claim = transitions.settle_tool(
         run.held.claim,
@@ -179,7 +184,9 @@ def _next(run: Running, execution: ToolExecution, *, ends_turn: bool) -> Next:
     left = [call for call in run.open_calls() if call.pk != execution.pk]
     if not left:
         return Next(Phase.MODEL, reservation=run.reservation())
-    return Next(Phase.TOOLS, execution_id=left[0].pk if _may_start(run, left[0]) else None)
+    if not _may_start(run, left[0]):
+        return Next(Phase.TOOLS)
+    return Next(Phase.TOOLS, execution_id=left[0].pk, tool_name=left[0].tool_name)
 
 
 def _may_start(run: Running, execution: ToolExecution) -> bool:

@@ -135,6 +135,9 @@ class Turn(TurnVerbs, models.Model):
 
     objects = TurnQuerySet.as_manager()
 
+    follower: object = None
+    """Who follows this turn in this process, while this object lives: see `observers.py`. No column."""
+
     if TYPE_CHECKING:
         conversation_id: str
         root_id: str | None

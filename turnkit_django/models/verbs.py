@@ -36,7 +36,8 @@ class ConversationVerbs:
 
         Args:
             text: A user message to store with it.
-            options: `key` (idempotency key, unique in the conversation), `model`, `thinking`, `context`, `principal`.
+            options: `key` (idempotency key, unique in the conversation), `model`, `thinking`, `context`, `principal`,
+                `on_event` (called with the turn's events that happen in this process while the turn is held).
 
         Raises:
             InputError: If the text is blank or an option is not usable. Nothing was written.
@@ -76,7 +77,7 @@ class ConversationVerbs:
         return conversations.run_here(cast("Conversation", self), **options)
 
     def submit(self, text: str, **options: Any) -> Turn:
-        """Store a user message and a turn that a worker will run. Options as in `prepare`.
+        """Store a user message and a turn that a worker will run. Options as in `prepare`, without `on_event`.
 
         May be called inside a transaction: it commits or rolls back with it.
 
@@ -121,6 +122,7 @@ class TurnVerbs:
 
         Raises:
             StateError: If it ran or runs in another way.
+            InputError: If it was prepared with `on_event`, which a worker cannot call.
         """
         from turnkit_django import conversations
 

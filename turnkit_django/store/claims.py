@@ -15,6 +15,7 @@ class Claim:
     Attributes:
         token: Fresh with each claim.
         revision: The turn's count of worker writes, as this worker knows it.
+        agent_name: For the events that its writes tell.
     """
 
     turn_id: str
@@ -22,6 +23,7 @@ class Claim:
     root_turn_id: str
     token: str
     revision: int
+    agent_name: str
 
     def after_write(self) -> Claim:
         return replace(self, revision=self.revision + 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
 
 from turnkit_django.errors import StateError
 
@@ -83,6 +84,23 @@ def drop() -> None:
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.check()
+
+
+def is_clean() -> bool:
+    """Whether no transaction is open on this thread's connection, also none that Django does not know of."""
+    connection = current()
+    if connection.in_atomic_block or connection.connection is None:
+        return not connection.in_atomic_block
+    status = connection.connection.info.transaction_status
+    return bool(connection.autocommit) and status == TransactionStatus.IDLE
+
+
+def abandon() -> None:
+    """Close this thread's connection with whatever was left open on it."""
+    connection = current()
+    connection.in_atomic_block = False  # else Django would keep the closed connection for the end of the block
+    connection.close()
+    connection.atomic_blocks.clear()  # the rest is forgotten when it connects again
 
 
 def is_lost(error: Exception) -> bool:

@@ -7,18 +7,21 @@ after a lost connection, first look whether they had committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
+from turnkit_django.core.events import Event
 from turnkit_django.errors import LostClaim, StateError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Turn
-from turnkit_django.store import connections
+from turnkit_django.store import connections, outbox
 from turnkit_django.store.claims import Claim
 from turnkit_django.store.locks import Locks
+from turnkit_django.store.outbox import News
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -40,12 +43,10 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
 
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        def once() -> _R:
-            return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+        def once(news: News) -> _R:
+            return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
 
-        if connections.current().in_atomic_block:
-            return once()
-        return cast("_R", _repeated(once, unless=lambda: False))
+        return cast("_R", _recognised(once))
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -56,16 +57,16 @@ def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_
 
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
-        def once() -> _R | None:
+        def once(news: News) -> _R | None:
             try:
                 with connections.bounded(lock_seconds=_PATIENCE_SECONDS):
-                    return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+                    return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
             except OperationalError as error:
                 if connections.is_lock_timeout(error):
                     return None
                 raise
 
-        return _repeated(once, unless=lambda: False)
+        return _recognised(once)
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -78,11 +79,17 @@ def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable
     def run(claim: Claim, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         connections.require_no_transaction(f"turn {claim.turn_id}")
 
-        def once() -> None:
-            with connections.bounded():
-                _in_transaction(move.__name__, lambda: move(Locks(), claim, *args, **kwargs))
+        news = News()
 
-        _repeated(once, unless=lambda: has_committed(claim, ends_claim=True), waits_for_locks=True)
+        def once() -> bool:
+            nonlocal news
+            news = News()
+            with connections.bounded():
+                _in_transaction(move.__name__, lambda: move(Locks(), claim, *args, **kwargs), news)
+            return True
+
+        if _repeated(once, unless=lambda: has_committed(claim, ends_claim=True), waits_for_locks=True) is None:
+            news.send_after_commit()  # nobody has heard of the commit, so nothing was sent at it
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -95,21 +102,33 @@ def claiming(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[Concatenate
     def run(found: Callable[[], _R | None], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         connections.require_no_transaction("a turn")
 
+        news = News()
+
         def once() -> _R:
+            nonlocal news
+            news = News()
             with connections.bounded():
-                return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+                return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
 
         claimed = _repeated(once, unless=lambda: found() is not None)
-        return claimed if claimed is not None else cast("_R", found())
+        if claimed is not None:
+            return claimed
+        news.send_after_commit()
+        return cast("_R", found())
 
     TRANSITIONS[move.__name__] = run
     return run
 
 
-def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Concatenate[Claim, _P], Claim]]:
+def statement(
+    text: str, *, tells: Callable[Concatenate[Claim, dict[str, Any], _P], list[Event]]
+) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Concatenate[Claim, _P], Claim]]:
     """A worker's move that is one statement of `store/sql.py`; the decorated function makes its parameters.
 
     The move returns the claim with its new revision.
+
+    Args:
+        tells: Makes the events, of the claim, the parameters and the arguments of the move.
     """
 
     def decorate(parameters: Callable[_P, dict[str, Any]]) -> Callable[Concatenate[Claim, _P], Claim]:
@@ -118,7 +137,8 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
         @wraps(parameters)
         def run(claim: Claim, /, *args: _P.args, **kwargs: _P.kwargs) -> Claim:
             connections.require_no_transaction(f"turn {claim.turn_id}")
-            values = asdict(claim) | parameters(*args, **kwargs)
+            made = parameters(*args, **kwargs)
+            values = asdict(claim) | made
 
             def once() -> None:
                 reach(f"{name}.before")
@@ -130,6 +150,7 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
                 reach(f"{name}.committed")
 
             _repeated(once, unless=lambda: has_committed(claim, ends_claim=False), waits_for_locks=True)
+            News(*tells(claim, made, *args, **kwargs)).send_after_commit()
             return claim.after_write()
 
         TRANSITIONS[name] = run
@@ -139,13 +160,51 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
     return decorate
 
 
-def _in_transaction(name: str, move: Callable[[], _R]) -> _R:
+def _in_transaction(name: str, move: Callable[[], _R], news: News) -> _R:
     with transaction.atomic(using=connections.alias()):
         reach(f"{name}.before")
-        result = move()
+        with outbox.collecting(news):
+            result = move()
+        news.send_after_commit()
+        if news.is_marked and news.events:
+            news.transaction_id = _transaction_id()
         reach(f"{name}.written")
     reach(f"{name}.committed")
     return result
+
+
+def _recognised(once: Callable[[News], _R]) -> _R | None:
+    """Run a transaction up to three times, or once inside of another.
+
+    The events of a try that had committed unheard are sent in the end. The rows do not tell whether it had: somebody
+    else may have done the same meanwhile. Its transaction id does.
+    """
+    if connections.current().in_atomic_block:
+        return once(News())
+    tries: list[News] = []
+
+    def again() -> _R:
+        tries.append(News(is_marked=True))
+        return once(tries[-1])
+
+    result = _repeated(again, unless=lambda: False)
+    with suppress(DatabaseError, InterfaceError):  # events are not durable, and the move is done
+        for news in tries[:-1]:
+            if news.transaction_id is not None and _was_committed(news.transaction_id):
+                news.send_after_commit()
+    return result
+
+
+def _transaction_id() -> str:
+    with connections.current().cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text")
+        return str(cursor.fetchone()[0])
+
+
+def _was_committed(transaction_id: str) -> bool:
+    with connections.current().cursor() as cursor:
+        cursor.execute("SELECT pg_xact_status(%s::xid8)", [transaction_id])
+        return bool(cursor.fetchone()[0] == "committed")
 
 
 def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool], waits_for_locks: bool = False) -> _R | None:

@@ -1,20 +1,37 @@
-"""What follows a commit: wake-ups. A wake-up that cannot be sent costs time, never the submission."""
+"""What follows a commit: wake-ups and events. Neither can harm what was committed.
+
+A wake-up that cannot be sent costs time, never the submission. Events are not durable: a process that dies between the
+commit and the sending tells nobody.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from django.db import transaction
+from django.db.models import Model
+from django.dispatch import Signal
 
-from turnkit_django import conf
+from turnkit_django import conf, signals
+from turnkit_django.core.events import Event, MessageEvent, ModelCallEvent, OnEvent, ToolCallEvent, TurnEvent
 from turnkit_django.dispatch.base import get_dispatcher
+from turnkit_django.models import Message, ToolExecution, Turn
 from turnkit_django.store import connections
 
 logger = logging.getLogger("turnkit")
 
 unsent_count = 0
 """Wake-ups of this process that could not be sent."""
+
+_ADDRESSES: dict[type[Event], tuple[Signal, type[Model]]] = {
+    TurnEvent: (signals.turn_changed, Turn),
+    ModelCallEvent: (signals.model_call_changed, Turn),
+    MessageEvent: (signals.message_created, Message),
+    ToolCallEvent: (signals.tool_call_changed, ToolExecution),
+}
 
 
 def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
@@ -47,3 +64,73 @@ def _send(turn_ids: tuple[str, ...], on_failure: Callable[[tuple[str, ...]], Non
             )
             on_failure(unsent)
             return
+
+
+class News:
+    """The events of one try of a move.
+
+    Attributes:
+        events: In the order in which they are sent.
+        is_marked: Whether the try shall note its transaction id, to be known again.
+    """
+
+    def __init__(self, *events: Event, is_marked: bool = False) -> None:
+        self.events = list(events)
+        self.is_marked = is_marked
+        self.transaction_id: str | None = None
+
+    def send_after_commit(self) -> None:
+        """Tell all receivers when the open transaction has committed; at once if none is open."""
+
+        def deliver() -> None:
+            for event in self.events:
+                _deliver(event)
+
+        if not connections.current().in_atomic_block:
+            deliver()  # so would Django, but first it would take a connection out of the pool
+        elif self.events:
+            transaction.on_commit(deliver, using=connections.alias(), robust=True)
+
+
+_collecting: ContextVar[News] = ContextVar("news")
+
+
+@contextmanager
+def collecting(news: News) -> Iterator[None]:
+    """Gather in `news` what the move inside tells."""
+    token = _collecting.set(news)
+    try:
+        yield
+    finally:
+        _collecting.reset(token)
+
+
+def tell(*events: Event) -> None:
+    """Say, inside a move, what it does; receivers hear it after the commit."""
+    _collecting.get().events.extend(events)
+
+
+def _deliver(event: Event) -> None:
+    family = next(family for family in _ADDRESSES if isinstance(event, family))
+    signal, sender = _ADDRESSES[family]
+    call_safely(lambda event: signal.send_robust(sender=sender, event=event), event, name=f"of {family.__name__}s")
+
+
+def call_safely(receiver: OnEvent, event: Event, *, name: str) -> None:
+    """Call a receiver: what it raises is logged, a transaction it leaves open is rolled back.
+
+    Only an order to stop gets through: KeyboardInterrupt, and SystemExit in a worker that was asked to stop.
+    """
+    was_clean = connections.is_clean()
+    try:
+        receiver(event)
+    except BaseException as problem:
+        is_order = isinstance(problem, KeyboardInterrupt) or (
+            isinstance(problem, SystemExit) and get_dispatcher().is_stopping()
+        )
+        if is_order:
+            raise
+        signals.log_failure(name, problem)
+    if was_clean and not connections.is_clean():
+        connections.abandon()
+        signals.log_failure(name, RuntimeError("it left a transaction open, which was rolled back"))

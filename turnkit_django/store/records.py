@@ -28,8 +28,12 @@ class Reply:
 
     Attributes:
         parts: See `core/content.py`.
-        metadata: Of the message, such as `finish_reason` of an unfinished answer.
+        metadata: Of the message besides its bill, such as `finish_reason` of an unfinished answer.
         is_broken: Whether it counts as one of the cut or unusable replies in a row.
+        model: Who was asked, as the turn names it.
+        request_id: Of the call.
+        seconds: How long the call took.
+        finish_reason: As the provider said it; may be empty.
     """
 
     parts: Sequence[Part]
@@ -38,6 +42,21 @@ class Reply:
     cost: Decimal | None
     metadata: Mapping[str, Json]
     is_broken: bool = False
+    model: str = ""
+    request_id: str = ""
+    seconds: float = 0.0
+    finish_reason: str = ""
+
+    def message_metadata(self) -> dict[str, Json]:
+        """What the message keeps of the call that made it, for people: `model`, `usage`, `cost` and so on."""
+        return {
+            "model": self.model,
+            "usage": dict(self.usage.counts()),
+            "cost": None if self.cost is None else format(self.cost, "f"),
+            "seconds": self.seconds,
+            "request_id": self.request_id,
+            **self.metadata,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,7 @@ class Settlement:
         status: A settled `ToolState`.
         text: What the model reads.
         ran_seconds: How long the body ran; None if it was not called.
+        tool_name: As the model wrote it.
     """
 
     execution_id: str
@@ -77,6 +97,7 @@ class Settlement:
     result: Json = None
     error: Json = None
     ran_seconds: float | None = None
+    tool_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +108,10 @@ class Next:
         phase: Where the turn stands afterwards.
         reservation: The next model call, if the phase is `model` and the limit allows one.
         execution_id: The next call of the batch, if it may be repeated.
+        tool_name: Of that call, as the model wrote it.
     """
 
     phase: Phase
     reservation: Reservation | None = None
     execution_id: str | None = None
+    tool_name: str = ""

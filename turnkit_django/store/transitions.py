@@ -6,7 +6,6 @@ line of each docstring is `FROM → TO. What else happens.`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from turnkit_django.errors import StateError, UnclaimableTurn
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.models.querysets import ClockTime, TurnQuerySet
-from turnkit_django.store import connections, outbox, reads, sql
+from turnkit_django.store import connections, notices, outbox, parameters, reads, sql
 from turnkit_django.store.claims import Claim, Claimed, Holder
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import claiming, lost, maintenance, statement, transition, worker_move
@@ -149,6 +148,7 @@ def _submitted(lane: Conversation, turn: Turn) -> Turn:
         wake_sent_at=now,
     )
     outbox.wake(turn.pk, on_failure=unsent)
+    outbox.tell(notices.submitted(turn))
     return turn
 
 
@@ -266,11 +266,12 @@ def _take(lane: Conversation, turn: Turn, holder: Holder, token: str) -> Claimed
             "attempt_started_at": now,
         }
     _move(turn, TurnState.RUNNING, **fields)
+    outbox.tell(notices.started(turn, is_first=first))
     return _claimed(turn, lane, now)
 
 
 def _claimed(turn: Turn, lane: Conversation, now: datetime) -> Claimed:
-    held = Claim(turn.pk, lane.pk, turn.root_id or turn.pk, turn.claim_token or "", turn.revision)
+    held = Claim(turn.pk, lane.pk, turn.root_id or turn.pk, turn.claim_token or "", turn.revision, turn.agent_name)
     return Claimed(held, turn, lane, now)
 
 
@@ -295,44 +296,22 @@ def renew(locks: Locks, claims: Sequence[Claim], *, lease_seconds: int) -> set[s
 # A worker's moves under its claim
 
 
-@statement(sql.STORE_REPLY)
+@statement(sql.STORE_REPLY, tells=notices.reply_stored)
 def store_reply(reply: Reply, *, calls: Sequence[NewCall], then: Next, lease_seconds: int) -> Fields:
     """RUNNING → RUNNING. Keep the model's answer, its bill and its calls, and start what comes next."""
-    return {
-        **_message(Role.ASSISTANT, Kind.TOOL_CALL if calls else Kind.TEXT, reply.parts, reply.metadata),
-        **_then(then, lease_seconds),
-        "provider": reply.provider,
-        "execution_id": None,
-        "is_broken": reply.is_broken,
-        "calls": _dump([{name: value for name, value in asdict(call).items() if value is not None} for call in calls]),
-        "cost": reply.cost,
-        **reply.usage.counts(),
-    }
+    return parameters.of_reply(reply, calls, then, lease_seconds)
 
 
-@statement(sql.START_TOOL)
-def start_tool(execution_id: str, *, arguments: Json, lease_seconds: int) -> Fields:
+@statement(sql.START_TOOL, tells=notices.tool_started)
+def start_tool(execution_id: str, *, tool_name: str, arguments: Json, lease_seconds: int) -> Fields:
     """RUNNING → RUNNING. From here on the tool's effect is unknown until it is settled."""
-    return {"execution_id": execution_id, "arguments": _dump(arguments), "lease_seconds": lease_seconds}
+    return {"execution_id": execution_id, "arguments": parameters.dump(arguments), "lease_seconds": lease_seconds}
 
 
-@statement(sql.SETTLE_TOOL)
+@statement(sql.SETTLE_TOOL, tells=notices.tool_settled)
 def settle_tool(settlement: Settlement, *, call_id: str, call_key: str, then: Next, lease_seconds: int) -> Fields:
     """RUNNING → RUNNING. Keep a tool's outcome with the message the model reads, and start what comes next."""
-    is_error = settlement.status != ToolState.COMPLETED
-    part = result_part(call_id=call_id, key=call_key, text=settlement.text, error=is_error)
-    return {
-        **_message(Role.TOOL, Kind.TOOL_RESULT, [part], {}),
-        **_then(then, lease_seconds),
-        "provider": "",
-        "execution_id": settlement.execution_id,
-        "status": settlement.status,
-        "ran_seconds": settlement.ran_seconds,
-        "arguments": None if settlement.arguments is None else _dump(settlement.arguments),
-        "result": None if settlement.result is None else _dump(settlement.result),
-        "error": None if settlement.error is None else _dump(settlement.error),
-        "next_id": then.execution_id,
-    }
+    return parameters.of_settlement(settlement, call_id, call_key, then, lease_seconds)
 
 
 @worker_move
@@ -343,10 +322,12 @@ def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> No
     parts: Sequence[Part] = reply.parts if reply else [{"type": "text", "text": text}]
     message = _own_message(turn, Role.ASSISTANT, Kind.TEXT, parts)
     if reply is not None:
-        message.provider = reply.provider
+        message.provider, message.metadata = reply.provider, reply.message_metadata()
+        outbox.tell(notices.model_completed(turn, reply))
     _append(lane, [message])
     fields = _without_claim(turn) | bill | {"phase": Phase.OUTPUT, "output_text": text, "error": None}
     _move(turn, TurnState.COMPLETED, completed_at=ClockTime(), **fields)
+    outbox.tell(notices.completed(turn))
     if turn.submitted_at is None:
         _wake_lane(lane.pk)
 
@@ -387,9 +368,10 @@ def park(
 ) -> None:
     """RUNNING → WAITING. The provider wants to be asked later; the worker is free, the work is kept."""
     _lane, turn = _held(locks, held)
-    fields = _without_claim(turn) | _attempt_end(turn, attempt) | _unpriced(turn, usage)
+    fields = _without_claim(turn) | _attempt_end(turn, attempt, error) | _unpriced(turn, usage)
     later = _clock() + timedelta(seconds=seconds)
     _move(turn, TurnState.WAITING, error=error, not_before=later, model_failures=turn.model_failures + 1, **fields)
+    outbox.tell(notices.parked(turn))
 
 
 @worker_move
@@ -397,10 +379,11 @@ def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: 
     """RUNNING → PENDING. Give the turn back, after a fault of this worker with a back-off."""
     lane, turn = _held(locks, held)
     _interrupt_started(locks, lane, turn)
-    fields = _without_claim(turn) | _attempt_end(turn, attempt) | {"error": error}
+    fields = _without_claim(turn) | _attempt_end(turn, attempt, error) | {"error": error}
     if is_fault:
         fields |= {"attempts": turn.attempts + 1, "not_before": _clock() + timedelta(seconds=seconds)}
     _move(turn, TurnState.PENDING, **fields)
+    outbox.tell(notices.released(turn))
     if not is_fault:
         _wake_lane(lane.pk)
 
@@ -431,12 +414,14 @@ def _bill(turn: Turn, reply: Reply | None) -> Fields:
 
 def _keep(lane: Conversation, turn: Turn, reply: Reply, calls: Sequence[NewCall]) -> None:
     """Store a reply that ends the turn, with the rows of what it proposed."""
+    outbox.tell(notices.model_completed(turn, reply, calls))
     if reply.parts:
         kind = Kind.TOOL_CALL if calls else Kind.TEXT
         message = _own_message(turn, Role.ASSISTANT, kind, reply.parts)
-        message.provider, message.metadata = reply.provider, dict(reply.metadata)
+        message.provider, message.metadata = reply.provider, reply.message_metadata()
         _append(lane, [message])
     _executions().bulk_create(ToolExecution(turn_id=turn.pk, **asdict(call)) for call in calls)
+    outbox.tell(*(notices.call_created(turn, call) for call in calls))
 
 
 def _unpriced(turn: Turn, usage: Mapping[str, int] | None) -> Fields:
@@ -475,9 +460,10 @@ def recover(
     else:
         _interrupt_started(locks, lane, turn)
         later = _clock() + timedelta(seconds=seconds)
-        fields = _NO_CLAIM | _attempt_end(turn, AttemptEnd.LOST) | {"attempts": attempts, "not_before": later}
         died["message"] = f"the worker {turn.claimed_by} died"
+        fields = _NO_CLAIM | _attempt_end(turn, AttemptEnd.LOST, died) | {"attempts": attempts, "not_before": later}
         _move(turn, TurnState.PENDING, error=died, **fields)
+        outbox.tell(notices.recovered(turn))
     _wake_lane(lane.pk)
     return turn
 
@@ -491,6 +477,7 @@ def ready(locks: Locks, turn_id: str) -> Turn | None:
     if turn.status != TurnState.WAITING or turn.pending_dependencies or not is_due:
         return None
     _move(turn, TurnState.PENDING, not_before=None)
+    outbox.tell(notices.ready(turn))
     _wake_lane(lane.pk)
     return turn
 
@@ -562,6 +549,7 @@ def _append(lane: Conversation, messages: Sequence[Message]) -> None:
         message.sequence = number
     Message.objects.using(connections.alias()).bulk_create(messages)
     _advance(lane, next_sequence=lane.next_sequence + len(messages))
+    outbox.tell(*(notices.message(lane, message) for message in messages))
 
 
 def _take_place(lane: Conversation) -> int:
@@ -585,17 +573,19 @@ def _end(
 ) -> None:
     """To a final state other than completed: no call stays open, no claim in force."""
     why = {"cancelled": "the turn was cancelled", "failed": "the turn failed", "stale": "its process died"}[state]
-    closed = [_closed(execution, why) for execution in locks.executions(turn.pk, statuses=_OPEN_CALLS)]
+    closed = [_closed(turn, execution, why) for execution in locks.executions(turn.pk, statuses=_OPEN_CALLS)]
     if closed:
         _append(lane, [_result(turn, execution, text) for execution, text in closed])
-    fields |= _NO_CLAIM | _attempt_end(turn, attempt)
+    fields |= _NO_CLAIM | _attempt_end(turn, attempt, error)
     _move(turn, state, error=error, completed_at=ClockTime(), **fields)
+    outbox.tell(notices.ended(turn))
 
 
-def _closed(execution: ToolExecution, why: str) -> tuple[ToolExecution, str]:
+def _closed(turn: Turn, execution: ToolExecution, why: str) -> tuple[ToolExecution, str]:
     if execution.status == ToolState.RUNNING:
-        return execution, _finish(execution, ToolState.INTERRUPTED, f"{why} while this tool ran. {_UNKNOWN}")
-    return execution, _finish(execution, ToolState.CANCELLED, f"{why} before this tool was started: it did not run.")
+        return execution, _finish(turn, execution, ToolState.INTERRUPTED, f"{why} while this tool ran. {_UNKNOWN}")
+    text = f"{why} before this tool was started: it did not run."
+    return execution, _finish(turn, execution, ToolState.CANCELLED, text)
 
 
 def _interrupt_started(locks: Locks, lane: Conversation, turn: Turn) -> None:
@@ -605,7 +595,9 @@ def _interrupt_started(locks: Locks, lane: Conversation, turn: Turn) -> None:
         if execution.is_replay_safe:
             _executions().filter(pk=execution.pk).update(status=ToolState.PENDING)
         else:
-            text = _finish(execution, ToolState.INTERRUPTED, f"the worker stopped while this tool ran. {_UNKNOWN}")
+            text = _finish(
+                turn, execution, ToolState.INTERRUPTED, f"the worker stopped while this tool ran. {_UNKNOWN}"
+            )
             results.append(_result(turn, execution, text))
     if results:
         _append(lane, results)
@@ -615,11 +607,12 @@ def _executions() -> Any:
     return ToolExecution.objects.using(connections.alias())
 
 
-def _finish(execution: ToolExecution, state: ToolState, message: str) -> str:
+def _finish(turn: Turn, execution: ToolExecution, state: ToolState, message: str) -> str:
     """Settle a call that has no result; what the model reads."""
     message = message[0].upper() + message[1:]
     error = {"type": state.value.capitalize(), "message": message, "details": {}}
     _executions().filter(pk=execution.pk).update(status=state, error=error, completed_at=ClockTime())
+    outbox.tell(notices.call_closed(turn, execution, state, message))
     return as_text({"error": message})
 
 
@@ -630,9 +623,11 @@ def _result(turn: Turn, execution: ToolExecution, text: str) -> Message:
     return message
 
 
-def _attempt_end(turn: Turn, end: AttemptEnd) -> Fields:
+def _attempt_end(turn: Turn, end: AttemptEnd, error: Json) -> Fields:
     if turn.attempt_id is None:
         return {}
+    if end in {AttemptEnd.REFUSED, AttemptEnd.LOST}:
+        outbox.tell(notices.model_failed(turn, error, is_lost=end is AttemptEnd.LOST))
     match end:
         case AttemptEnd.UNSENT | AttemptEnd.REFUSED:
             return {**_NO_ATTEMPT, "iterations": turn.iterations - 1}
@@ -657,28 +652,3 @@ def _wake(*turns: Turn) -> None:
     for turn in turns:
         _move(turn, turn.status, wake_sent_at=ClockTime())
     outbox.wake(*(turn.pk for turn in turns), on_failure=unsent)
-
-
-def _message(role: Role, kind: Kind, parts: Sequence[Part], metadata: Mapping[str, Json]) -> Fields:
-    return {
-        "message_id": ids.new_message_id(),
-        "has_message": bool(parts),
-        "role": role.value,
-        "kind": kind.value,
-        "content": _dump(list(parts)),
-        "metadata": _dump(dict(metadata)),
-    }
-
-
-def _then(then: Next, lease_seconds: int) -> Fields:
-    reservation = then.reservation
-    return {
-        "phase": then.phase.value,
-        "request_id": reservation.request_id if reservation else None,
-        "attempt_id": reservation.attempt_id if reservation else None,
-        "lease_seconds": lease_seconds,
-    }
-
-
-def _dump(value: Json) -> str:
-    return json.dumps(value)

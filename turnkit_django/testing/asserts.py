@@ -123,7 +123,8 @@ def _rows() -> Counter[str]:
 
 
 def _answers(turns: QuerySet[Turn]) -> Iterator[str]:
-    final = Message.objects.using(connections.alias()).filter(role="assistant", kind="text", metadata={})
+    answers_of_models = Message.objects.using(connections.alias()).filter(role="assistant", kind="text")
+    final = answers_of_models.exclude(metadata__has_key="finish_reason")
     for turn in turns.filter(status=TurnState.COMPLETED):
         answers = [message.text.strip() for message in final.filter(turn=turn)]
         if answers != [turn.output_text.strip()]:
