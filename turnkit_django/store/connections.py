@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
 
 from turnkit_django.errors import StateError
 
@@ -18,6 +19,7 @@ _REPEATABLE = frozenset({"40001", "40P01", "55P03"})  # serialization failure, d
 _LOST = ("08", "57P")  # connection exceptions, operator intervention
 
 _LOCK_TIMEOUT = "55P03"
+_BEGUN = frozenset({TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
 
 
 def _bounds(lock_seconds: int) -> str:
@@ -46,7 +48,7 @@ def current() -> BaseDatabaseWrapper:
 def in_application_transaction() -> bool:
     """Whether a transaction is open that is not just the one a Django TestCase wraps around a test."""
     blocks = current().atomic_blocks
-    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
+    return _is_manual(current()) if not blocks else not getattr(blocks[-1], "_from_testcase", False)
 
 
 def require_no_transaction(what: str) -> None:
@@ -71,6 +73,38 @@ def release() -> None:
     connection = current()
     if not connection.in_atomic_block:
         connection.close()
+
+
+def open_blocks() -> dict[str, int]:
+    """How deep this thread stands in atomic blocks, by database."""
+    return {connection.alias: len(connection.atomic_blocks) for connection in connections.all(initialized_only=True)}
+
+
+def roll_back_since(before: Mapping[str, int]) -> bool:
+    """Roll back what foreign code has begun since `open_blocks` and left open; whether there was anything.
+
+    What is written next would else be part of it, and go with it when the connection is given back.
+    """
+    found = False
+    for connection in connections.all(initialized_only=True):
+        depth = before.get(connection.alias, 0)
+        while len(connection.atomic_blocks) > depth:
+            found = True
+            connection.atomic_blocks[-1].__exit__(StateError, StateError("left open"), None)
+    if not current().in_atomic_block and (_is_manual(current()) or _has_begun(current())):
+        found = found or _has_begun(current())
+        current().close()
+    return found
+
+
+def _is_manual(connection: BaseDatabaseWrapper) -> bool:
+    """Whether `set_autocommit(False)` is in force: every statement then waits for a commit that nobody makes."""
+    return connection.connection is not None and not connection.autocommit
+
+
+def _has_begun(connection: BaseDatabaseWrapper) -> bool:
+    """Whether PostgreSQL stands in a transaction, also one that was begun past Django."""
+    return connection.connection is not None and connection.connection.info.transaction_status in _BEGUN
 
 
 def drop() -> None:

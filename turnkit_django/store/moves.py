@@ -11,13 +11,14 @@ from dataclasses import asdict
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
-from turnkit_django.errors import LostClaim, StateError
+from turnkit_django.errors import LostClaim
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Turn
-from turnkit_django.store import connections
-from turnkit_django.store.claims import Claim
+from turnkit_django.store import connections, reads
+from turnkit_django.store.claims import CallGone, Claim
 from turnkit_django.store.locks import Locks
 
 _P = ParamSpec("_P")
@@ -41,7 +42,8 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         def once() -> _R:
-            return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
+            with reads.naming(_subject(*args)):
+                return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
 
         if connections.current().in_atomic_block:
             return once()
@@ -52,7 +54,9 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
 
 
 def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_P, _R | None]:
-    """A move of maintenance. None: nothing to do, or somebody holds the rows just now and a later pass looks again."""
+    """A move of maintenance. None: nothing to do, the row is gone since the scan, or a later pass will look again
+    because somebody holds it just now.
+    """
 
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
@@ -64,6 +68,8 @@ def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_
                 if connections.is_lock_timeout(error):
                     return None
                 raise
+            except ObjectDoesNotExist:
+                return None
 
         return _repeated(once, unless=lambda: False)
 
@@ -96,7 +102,7 @@ def claiming(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[Concatenate
         connections.require_no_transaction("a turn")
 
         def once() -> _R:
-            with connections.bounded():
+            with connections.bounded(), reads.naming(_subject(*args)):
                 return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs))
 
         claimed = _repeated(once, unless=lambda: found() is not None)
@@ -126,7 +132,7 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
                 if not rows and not has_committed(claim, ends_claim=False):
                     raise lost(claim)
                 if rows and rows[0][1] != 1:
-                    raise StateError(f"{name} of {claim.turn_id}: its execution is not in a state for that")
+                    raise CallGone(f"{name} of {claim.turn_id}: its execution is not in a state for that", claim)
                 reach(f"{name}.committed")
 
             _repeated(once, unless=lambda: has_committed(claim, ends_claim=False), waits_for_locks=True)
@@ -137,6 +143,11 @@ def statement(text: str) -> Callable[[Callable[_P, dict[str, Any]]], Callable[Co
         return run
 
     return decorate
+
+
+def _subject(first: object, *_: object) -> object:
+    """What a move is about: an id, or the conversation of a row that is not stored yet."""
+    return getattr(first, "conversation_id", first)
 
 
 def _in_transaction(name: str, move: Callable[[], _R]) -> _R:
@@ -190,7 +201,10 @@ def has_committed(claim: Claim, *, ends_claim: bool) -> bool:
         LostClaim: If somebody else has taken the turn.
     """
     rows = Turn.objects.using(connections.alias()).filter(pk=claim.turn_id)
-    token, revision = rows.values_list("claim_token", "revision").first() or (None, -1)
+    found = rows.values_list("claim_token", "revision").first()
+    if found is None:
+        raise erased(claim)
+    token, revision = found
     if token == (None if ends_claim else claim.token) and revision == claim.revision + 1:
         return True
     if token == claim.token and revision == claim.revision:
@@ -200,3 +214,7 @@ def has_committed(claim: Claim, *, ends_claim: bool) -> bool:
 
 def lost(claim: Claim) -> LostClaim:
     return LostClaim(f"turn {claim.turn_id} is no longer held under token {claim.token[:8]}…; nothing was written")
+
+
+def erased(claim: Claim) -> LostClaim:
+    return LostClaim(f"turn {claim.turn_id} was deleted while it ran; nothing was written")
