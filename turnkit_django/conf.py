@@ -37,6 +37,8 @@ _METHODS = {
 }
 _LONGEST_WAIT = 2_147_483  # seconds; a wait of the operating system counts milliseconds in 32 bits
 _DEEPEST = 8
+_LONGEST_TEXT = 100_000  # cleaning takes about a second for a million characters
+_LONGEST_SECRET = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +207,10 @@ def _forget(*, setting: str, **_: object) -> None:
 def clean(text: str) -> str:
     """`text` without the secrets this process knows: values of secret-looking environment variables and settings.
 
-    Also without passwords in the URLs of both, and without whatever looks like a credential.
+    Also without passwords in the URLs of both, and without whatever looks like a credential. A very long text is cut.
     """
+    if len(text) > _LONGEST_TEXT:  # the end may be half a secret, which would not be known for one
+        return f"{clean(text[:_LONGEST_TEXT])[:-_LONGEST_SECRET]}… [cut: {len(text):,} characters]"
     found = set(known_secrets())
     for name, value in os.environ.items():
         found.update(url_passwords(value))

@@ -232,7 +232,7 @@ def _message(conversation: Conversation, text: str, *, metadata: Json) -> Messag
 
 
 def _require_saved(conversation: Conversation) -> None:
-    if conversation._state.adding:
+    if conversation._state.adding or conversation.pk is None:
         raise InputError("the conversation is not saved; open one with `agent.conversation()`")
 
 

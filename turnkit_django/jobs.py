@@ -30,7 +30,10 @@ def _without_secrets(work: Callable[[], object]) -> None:
     try:
         work()
         return
+    except (KeyboardInterrupt, SystemExit) as order:
+        ending: BaseException = type(order)()  # without its words, and without what it interrupted
     except Exception as problem:
         logger.error("a job failed: %s", conf.clean_traceback(problem), extra={"event": "job.failed"})
         said = conf.clean(f"{type(problem).__name__}: {problem}")
-    raise TurnkitError(f"{said} (the log has the traceback)")
+        ending = TurnkitError(f"{said} (the log has the traceback)")
+    raise ending

@@ -66,14 +66,14 @@ def test_sigterm_of_an_idle_worker_ends_it(processes):
     assert leaving.ended() == 0, leaving.log
 
 
-def told_twice(leaving) -> None:
+def told_twice(leaving, number=signal.SIGTERM, *, until=None) -> None:
     """The second signal, which RQ ignores while the first is not a second old, means: now."""
-    leaving.send(signal.SIGTERM)
+    leaving.send(number)
     wait_until(lambda: "warm shut down" in leaving.log.lower(), lambda: leaving.log)
     heard = time.monotonic()
     wait_until(lambda: time.monotonic() - heard > 1.1)
-    leaving.send(signal.SIGTERM)
-    leaving.ended()
+    leaving.send(number)
+    wait_until(until, lambda: leaving.log) if until else leaving.ended()
     assert "cold shut down" in leaving.log.lower()
 
 

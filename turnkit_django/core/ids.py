@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from datetime import datetime
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32: no I, L, O, U
 _LENGTH = 26  # 130 bits for the 128 of a UUID
@@ -27,6 +28,17 @@ def _encode(value: int) -> str:
 def new_id(prefix: str) -> str:
     """A fresh id such as `turn_06A…`; `prefix` comes without the underscore."""
     return f"{prefix}_{_encode(_uuid7())}"
+
+
+def earliest_id(prefix: str, moment: datetime) -> str:
+    """No id that was made at `moment` or later by this clock is smaller."""
+    return f"{prefix}_{_encode(int(moment.timestamp() * 1000) << 80)}"
+
+
+def id_range(start: str) -> tuple[str, str]:
+    """The smallest and the greatest id that can begin with `start`, which holds the prefix and its underscore."""
+    length = start.index("_") + 1 + _LENGTH
+    return start.ljust(length, _ALPHABET[0]), start.ljust(length, _ALPHABET[-1])
 
 
 def new_conversation_id() -> str:

@@ -127,6 +127,6 @@ def error(error_type: str, message: str, **details: Json) -> dict[str, Json]:
 def said(problem: BaseException) -> str:
     """The text of an exception, whatever its `__str__` does."""
     try:
-        return str(problem)
-    except Exception as broken:
+        return str.__str__(str(problem))  # a subclass of str may do anything when it is formatted
+    except BaseException as broken:
         return f"(its text could not be made: {type(broken).__name__})"

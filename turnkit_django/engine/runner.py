@@ -90,10 +90,13 @@ def _drive(claimed: Claimed, held: Held) -> None:
             held.require()
     except LostClaim:
         raise
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit) as problem:
         # If it came between a commit and its note, the claim in hand is out of date: the lease frees the turn.
         with suppress(LostClaim):
-            _let_go(claimed, held, run)
+            if tool_calls.is_order_to_stop(problem) or not claimed.turn.is_background:
+                _let_go(claimed, held, run)
+            else:  # a model client's own: counted, or the turn would stop every worker for ever
+                _give_back(claimed, held, run, problem)
         raise
     except (Exception, CancelledError) as problem:
         _give_back(claimed, held, run, problem)
@@ -148,7 +151,9 @@ def _completion(tool: Tool | None, ending: ToolExecution) -> str:
     try:
         if tool is not None:
             return clean_text(tool.completion(ending.result))
-    except Exception as problem:
+    except BaseException as problem:
+        if tool_calls.is_order_to_stop(problem):
+            raise
         told = {"event": "tool.completion_failed"}
         logger.error("tool %s: completion() failed: %s", ending.tool_name, conf.clean_traceback(problem), extra=told)
     return f"Completed by {ending.tool_name}."

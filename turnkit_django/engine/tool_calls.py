@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 from copy import copy, deepcopy
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from turnkit_django.errors import ToolError, ToolValidationError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution
 from turnkit_django.store import connections, transitions
+from turnkit_django.store.claims import CallGone, Claim
 from turnkit_django.store.records import Next, Settlement
 from turnkit_django.tools import Tool, ToolContext, normalize_result
 from turnkit_django.tools.tool import ValidArguments
@@ -24,6 +27,7 @@ logger = logging.getLogger("turnkit")
 
 _LONGEST_MESSAGE = 1000  # what a model needs to know of an exception
 _LONGEST_TRACEBACK = 20_000
+_LEFT_OPEN = "the tool ran, but left a transaction open in the database; what it wrote there was rolled back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,26 @@ def _failure(error_type: str, message: str, **details: Json) -> _Outcome:
 
 def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> _Outcome:
     run.held.require()
-    if execution.status == ToolState.PENDING:
+    if execution.status == ToolState.PENDING and not _start(run, execution, arguments):
+        return _failure("Vanished", "its row was deleted before it was started")
+    execution.arguments = arguments.arguments
+    connections.release()
+    reach("tool_started")
+    context = _context(run, execution)
+    began, before = time.monotonic(), connections.open_blocks()
+    try:
+        outcome = _called(tool, arguments, context)
+    finally:
+        has_left_open = connections.roll_back_since(before)
+    if has_left_open and outcome.status is ToolState.COMPLETED:
+        outcome = _failure("ToolError", _LEFT_OPEN)
+    reach("tool_returned")
+    return _Outcome(outcome.status, outcome.result, outcome.error, ran_seconds=time.monotonic() - began)
+
+
+def _start(run: Running, execution: ToolExecution, arguments: ValidArguments) -> bool:
+    """Whether its row is still there to be started."""
+    try:
         claim = transitions.start_tool(
             run.held.claim,
             execution.pk,
@@ -97,16 +120,12 @@ def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArg
             arguments=arguments.arguments,
             lease_seconds=run.held.lease_seconds,
         )
-        run.held.wrote(claim)
-        run.started(execution)
-    execution.arguments = arguments.arguments
-    connections.release()
-    reach("tool_started")
-    context = _context(run, execution)
-    began = time.monotonic()
-    outcome = _called(tool, arguments, context)
-    reach("tool_returned")
-    return _Outcome(outcome.status, outcome.result, outcome.error, ran_seconds=time.monotonic() - began)
+    except CallGone as gone:
+        run.held.wrote(gone.claim)
+        return False
+    run.held.wrote(claim)
+    run.started(execution)
+    return True
 
 
 def _context(run: Running, execution: ToolExecution) -> ToolContext:
@@ -123,7 +142,7 @@ def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Out
     except ToolError as problem:
         return _failure(type(problem).__name__, said(problem))
     except BaseException as problem:
-        if _is_order_to_stop(problem):
+        if is_order_to_stop(problem):
             raise
         trace = conf.clean_traceback(problem)
         told = {"event": "tool.failed", "tool": tool.name, "execution_id": context.execution.pk}
@@ -131,11 +150,16 @@ def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Out
         return _failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
 
 
-def _is_order_to_stop(problem: BaseException) -> bool:
-    """Whether it came from a signal: what the body had done by then is not known, so the call has not failed."""
+def is_order_to_stop(problem: BaseException) -> bool:
+    """Whether it came from a signal: what the body had done by then is not known, so the call has not failed.
+
+    Ctrl-C cannot be told from a `KeyboardInterrupt` of the body's own, except where no signal raises one.
+    """
     if isinstance(problem, SystemExit):
         return get_dispatcher().is_stopping()
-    return isinstance(problem, KeyboardInterrupt)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    is_raised_by_signal = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(problem, KeyboardInterrupt) and is_raised_by_signal
 
 
 def _short(problem: BaseException) -> str:
@@ -161,20 +185,30 @@ def _settle(
         ran_seconds=outcome.ran_seconds,
         tool_name=execution.tool_name,
     )
-    claim = transitions.settle_tool(
-        run.held.claim,
-        settlement,
-        call_id=execution.tool_call_id,
-        call_key=execution.call_key,
-        then=then,
-        lease_seconds=run.held.lease_seconds,
-    )
+    try:
+        claim = transitions.settle_tool(
+            run.held.claim,
+            settlement,
+            call_id=execution.tool_call_id,
+            call_key=execution.call_key,
+            then=then,
+            lease_seconds=run.held.lease_seconds,
+        )
+    except CallGone as gone:
+        claim = _without_row(run, execution, gone)
     run.held.wrote(claim)
     run.settled(execution, settlement)
     if then.execution_id is not None:
         run.started(run.call(then.execution_id))
     run.moved_to(then.phase, then.reservation)
     reach("result_stored")
+
+
+def _without_row(run: Running, execution: ToolExecution, gone: CallGone) -> Claim:
+    """The turn goes on: the model will read that this call has no result."""
+    told = {"event": "tool.vanished", "execution_id": execution.pk, "turn_id": run.turn.pk}
+    logger.warning("the outcome of %s is not stored, because its row is gone: %s", execution.pk, gone, extra=told)
+    return gone.claim
 
 
 def _next(run: Running, execution: ToolExecution, *, ends_turn: bool) -> Next:

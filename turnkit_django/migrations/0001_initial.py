@@ -145,6 +145,9 @@ class Migration(migrations.Migration):
                 ('root', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='turnkit.turn')),
                 ('trigger', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='turnkit.message')),
             ],
+            options={
+                'permissions': [('cancel_turn', 'Can cancel turn')],
+            },
         ),
         migrations.AddField(
             model_name='toolexecution',
@@ -178,6 +181,9 @@ class Migration(migrations.Migration):
                 ('source_turn', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='turnkit.turn')),
                 ('target_turn', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='turnkit.turn')),
             ],
+            options={
+                'verbose_name_plural': 'deliveries',
+            },
         ),
         migrations.CreateModel(
             name='Wait',

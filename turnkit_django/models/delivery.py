@@ -58,6 +58,7 @@ class Delivery(models.Model):
     delivered_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name_plural = "deliveries"
         indexes = [
             models.Index(fields=["source", "created_at"], name="turnkit_delivery_outbox"),
             models.Index(fields=["destination", "created_at"], name="turnkit_delivery_inbox"),

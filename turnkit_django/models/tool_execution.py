@@ -75,7 +75,7 @@ class ToolExecution(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.id} ({self.tool_name}: {self.status})"
+        return f"{self.id} ({self.status})"
 
     @property
     def is_settled(self) -> bool:

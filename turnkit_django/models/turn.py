@@ -147,6 +147,7 @@ class Turn(TurnVerbs, models.Model):
         children: RelatedManager[Turn]
 
     class Meta:
+        permissions = [("cancel_turn", "Can cancel turn")]
         # No index on a column that progress or a renewal changes, so that those updates stay HOT.
         indexes = [
             models.Index(fields=["conversation", "lane_position"], name="turnkit_turn_lane"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from turnkit_django.errors import StateError
 from turnkit_django.models import Conversation, Turn
 
 
@@ -27,6 +28,18 @@ class Claim:
 
     def after_write(self) -> Claim:
         return replace(self, revision=self.revision + 1)
+
+
+class CallGone(StateError):
+    """The row of a call was deleted or settled by somebody else; all else that the write brings is stored.
+
+    Attributes:
+        claim: As it is in force after the write.
+    """
+
+    def __init__(self, message: str, before: Claim) -> None:
+        super().__init__(message)
+        self.claim = before.after_write()
 
 
 @dataclass(frozen=True, slots=True)

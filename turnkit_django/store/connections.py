@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -19,6 +19,7 @@ _REPEATABLE = frozenset({"40001", "40P01", "55P03"})  # serialization failure, d
 _LOST = ("08", "57P")  # connection exceptions, operator intervention
 
 _LOCK_TIMEOUT = "55P03"
+_BEGUN = frozenset({TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
 
 
 def _bounds(lock_seconds: int) -> str:
@@ -47,7 +48,7 @@ def current() -> BaseDatabaseWrapper:
 def in_application_transaction() -> bool:
     """Whether a transaction is open that is not just the one a Django TestCase wraps around a test."""
     blocks = current().atomic_blocks
-    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
+    return _is_manual(current()) if not blocks else not getattr(blocks[-1], "_from_testcase", False)
 
 
 def require_no_transaction(what: str) -> None:
@@ -74,6 +75,41 @@ def release() -> None:
         connection.close()
 
 
+def open_blocks() -> dict[str, int]:
+    """How deep this thread stands in atomic blocks, by database."""
+    return {connection.alias: len(connection.atomic_blocks) for connection in connections.all(initialized_only=True)}
+
+
+def roll_back_since(before: Mapping[str, int]) -> bool:
+    """Roll back what foreign code has begun since `open_blocks` and left open; whether there was anything.
+
+    What is written next would else be part of it, and go with it when the connection is given back.
+    """
+    found = False
+    for connection in connections.all(initialized_only=True):
+        depth = before.get(connection.alias, 0)
+        while len(connection.atomic_blocks) > depth:
+            found = True
+            connection.atomic_blocks[-1].__exit__(StateError, StateError("left open"), None)
+    connection = current()
+    if not connection.in_atomic_block:
+        has_begun = _status(connection) in _BEGUN
+        if has_begun or _is_manual(connection) or _status(connection) == TransactionStatus.UNKNOWN:
+            connection.close()  # a dead one too: the next write would find out late
+        found = found or has_begun
+    return found
+
+
+def _is_manual(connection: BaseDatabaseWrapper) -> bool:
+    """Whether `set_autocommit(False)` is in force: every statement then waits for a commit that nobody makes."""
+    return connection.connection is not None and not connection.autocommit
+
+
+def _status(connection: BaseDatabaseWrapper) -> TransactionStatus | None:
+    """Where PostgreSQL stands, also in a transaction that was begun past Django; None without a connection."""
+    return None if connection.connection is None else connection.connection.info.transaction_status
+
+
 def drop() -> None:
     """Close this thread's lost connection, and those of its pool that were lost with it.
 
@@ -84,23 +120,6 @@ def drop() -> None:
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.check()
-
-
-def is_clean() -> bool:
-    """Whether no transaction is open on this thread's connection, also none that Django does not know of."""
-    connection = current()
-    if connection.in_atomic_block or connection.connection is None:
-        return not connection.in_atomic_block
-    status = connection.connection.info.transaction_status
-    return bool(connection.autocommit) and status == TransactionStatus.IDLE
-
-
-def abandon() -> None:
-    """Close this thread's connection with whatever was left open on it."""
-    connection = current()
-    connection.in_atomic_block = False  # else Django would keep the closed connection for the end of the block
-    connection.close()
-    connection.atomic_blocks.clear()  # the rest is forgotten when it connects again
 
 
 def is_lost(error: Exception) -> bool:

@@ -12,14 +12,15 @@ from dataclasses import asdict
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
 from turnkit_django.core.events import Event
-from turnkit_django.errors import LostClaim, StateError
+from turnkit_django.errors import LostClaim
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Turn
-from turnkit_django.store import connections, outbox
-from turnkit_django.store.claims import Claim
+from turnkit_django.store import connections, outbox, reads
+from turnkit_django.store.claims import CallGone, Claim
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.outbox import News
 
@@ -44,7 +45,8 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         def once(news: News) -> _R:
-            return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
+            with reads.naming(_subject(*args)):
+                return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
 
         return cast("_R", _recognised(once))
 
@@ -53,7 +55,9 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
 
 
 def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_P, _R | None]:
-    """A move of maintenance. None: nothing to do, or somebody holds the rows just now and a later pass looks again."""
+    """A move of maintenance. None: nothing to do, the row is gone since the scan, or a later pass will look again
+    because somebody holds it just now.
+    """
 
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
@@ -65,6 +69,8 @@ def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_
                 if connections.is_lock_timeout(error):
                     return None
                 raise
+            except ObjectDoesNotExist:
+                return None
 
         return _recognised(once)
 
@@ -107,7 +113,7 @@ def claiming(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[Concatenate
         def once() -> _R:
             nonlocal news
             news = News()
-            with connections.bounded():
+            with connections.bounded(), reads.naming(_subject(*args)):
                 return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
 
         claimed = _repeated(once, unless=lambda: found() is not None)
@@ -146,7 +152,7 @@ def statement(
                 if not rows and not has_committed(claim, ends_claim=False):
                     raise lost(claim)
                 if rows and rows[0][1] != 1:
-                    raise StateError(f"{name} of {claim.turn_id}: its execution is not in a state for that")
+                    raise CallGone(f"{name} of {claim.turn_id}: its execution is not in a state for that", claim)
                 reach(f"{name}.committed")
 
             _repeated(once, unless=lambda: has_committed(claim, ends_claim=False), waits_for_locks=True)
@@ -160,11 +166,16 @@ def statement(
     return decorate
 
 
+def _subject(first: object, *_: object) -> object:
+    """What a move is about: an id, or the conversation of a row that is not stored yet."""
+    return getattr(first, "conversation_id", first)
+
+
 def _in_transaction(name: str, move: Callable[[], _R], news: News) -> _R:
     with transaction.atomic(using=connections.alias()):
         reach(f"{name}.before")
         with outbox.collecting(news):
-            result = move()
+            news.result = result = move()
         news.send_after_commit()
         if news.is_marked and news.events:
             news.transaction_id = _transaction_id()
@@ -176,8 +187,8 @@ def _in_transaction(name: str, move: Callable[[], _R], news: News) -> _R:
 def _recognised(once: Callable[[News], _R]) -> _R | None:
     """Run a transaction up to three times, or once inside of another.
 
-    The events of a try that had committed unheard are sent in the end. The rows do not tell whether it had: somebody
-    else may have done the same meanwhile. Its transaction id does.
+    A try that had committed unheard counts: its events are sent, and its result is the move's. The rows do not tell
+    whether it had: somebody else may have done the same meanwhile. Its transaction id does.
     """
     if connections.current().in_atomic_block:
         return once(News())
@@ -192,6 +203,7 @@ def _recognised(once: Callable[[News], _R]) -> _R | None:
         for news in tries[:-1]:
             if news.transaction_id is not None and _was_committed(news.transaction_id):
                 news.send_after_commit()
+                result = cast("_R", news.result)
     return result
 
 
@@ -249,7 +261,10 @@ def has_committed(claim: Claim, *, ends_claim: bool) -> bool:
         LostClaim: If somebody else has taken the turn.
     """
     rows = Turn.objects.using(connections.alias()).filter(pk=claim.turn_id)
-    token, revision = rows.values_list("claim_token", "revision").first() or (None, -1)
+    found = rows.values_list("claim_token", "revision").first()
+    if found is None:
+        raise erased(claim)
+    token, revision = found
     if token == (None if ends_claim else claim.token) and revision == claim.revision + 1:
         return True
     if token == claim.token and revision == claim.revision:
@@ -259,3 +274,7 @@ def has_committed(claim: Claim, *, ends_claim: bool) -> bool:
 
 def lost(claim: Claim) -> LostClaim:
     return LostClaim(f"turn {claim.turn_id} is no longer held under token {claim.token[:8]}…; nothing was written")
+
+
+def erased(claim: Claim) -> LostClaim:
+    return LostClaim(f"turn {claim.turn_id} was deleted while it ran; nothing was written")

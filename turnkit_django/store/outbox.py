@@ -72,12 +72,14 @@ class News:
     Attributes:
         events: In the order in which they are sent.
         is_marked: Whether the try shall note its transaction id, to be known again.
+        result: What the move of the try gave.
     """
 
     def __init__(self, *events: Event, is_marked: bool = False) -> None:
         self.events = list(events)
         self.is_marked = is_marked
         self.transaction_id: str | None = None
+        self.result: object = None
 
     def send_after_commit(self) -> None:
         """Tell all receivers when the open transaction has committed; at once if none is open."""
@@ -121,7 +123,7 @@ def call_safely(receiver: OnEvent, event: Event, *, name: str) -> None:
 
     Only an order to stop gets through: KeyboardInterrupt, and SystemExit in a worker that was asked to stop.
     """
-    was_clean = connections.is_clean()
+    before = connections.open_blocks()
     try:
         receiver(event)
     except BaseException as problem:
@@ -131,6 +133,5 @@ def call_safely(receiver: OnEvent, event: Event, *, name: str) -> None:
         if is_order:
             raise
         signals.log_failure(name, problem)
-    if was_clean and not connections.is_clean():
-        connections.abandon()
+    if connections.roll_back_since(before):
         signals.log_failure(name, RuntimeError("it left a transaction open, which was rolled back"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import cast
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
 
 from turnkit_django.core.content import Part
@@ -46,14 +48,30 @@ def _turns() -> TurnQuerySet:
 
 
 def turn(turn_id: str) -> Turn:
-    """The row as it is now."""
-    return _turns().get(pk=turn_id)
+    """The row as it is now.
+
+    Raises:
+        Turn.DoesNotExist: Names it.
+    """
+    with naming(turn_id):
+        return _turns().get(pk=turn_id)
 
 
 def refreshed(turn: Turn) -> Turn:
-    """The same object with what its row holds now."""
-    turn.refresh_from_db(using=connections.alias())
+    """The same object with what its row holds now. Raises as `turn`."""
+    with naming(turn.pk):
+        turn.refresh_from_db(using=connections.alias())
     return turn
+
+
+@contextmanager
+def naming(row_id: object) -> Iterator[None]:
+    """Say which row is not there."""
+    try:
+        yield
+    except ObjectDoesNotExist as gone:
+        text = f"{row_id} is not in the database: it was deleted, or the transaction that stored it was rolled back"
+        raise type(gone)(text) from None
 
 
 def token_of(turn_id: str) -> str | None:

@@ -27,7 +27,7 @@ from turnkit_django.models.querysets import ClockTime, TurnQuerySet
 from turnkit_django.store import connections, notices, outbox, parameters, reads, sql
 from turnkit_django.store.claims import Claim, Claimed, Holder
 from turnkit_django.store.locks import Locks
-from turnkit_django.store.moves import claiming, lost, maintenance, statement, transition, worker_move
+from turnkit_django.store.moves import claiming, erased, lost, maintenance, statement, transition, worker_move
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
 
 _INLINE_SECONDS = 300  # somebody waits for the answer
@@ -87,16 +87,20 @@ def submit(locks: Locks, turn_id: str) -> Turn:
 
 
 @transition
-def cancel(locks: Locks, turn_id: str) -> Turn:
-    """PENDING, RUNNING, WAITING, PAUSED → CANCELLED. Open calls are closed, the claim is void, the lane is free."""
+def cancel(locks: Locks, turn_id: str) -> Turn | None:
+    """PENDING, RUNNING, WAITING, PAUSED → CANCELLED. Open calls are closed, the claim is void, the lane is free.
+
+    None: it had ended already.
+    """
     root_id, conversation_id = _turns().values_list("root_id", "conversation_id").get(pk=turn_id)
     locks.root(root_id or turn_id)
     lane = locks.lane(conversation_id)
     turn = locks.turn(turn_id)
-    if not turn.is_terminal:
-        error: Json = {"type": "Cancelled", "message": "the turn was cancelled", "details": {}}
-        _end(locks, lane, turn, TurnState.CANCELLED, error=error, attempt=AttemptEnd.LOST)
-        _wake_lane(lane.pk)
+    if turn.is_terminal:
+        return None
+    error: Json = {"type": "Cancelled", "message": "the turn was cancelled", "details": {}}
+    _end(locks, lane, turn, TurnState.CANCELLED, error=error, attempt=AttemptEnd.LOST)
+    _wake_lane(lane.pk)
     return turn
 
 
@@ -392,8 +396,8 @@ def _held(locks: Locks, held: Claim) -> tuple[Conversation, Turn]:
     try:
         lane = locks.lane(held.conversation_id)
         turn = locks.turn(held.turn_id)
-    except ObjectDoesNotExist:  # erased meanwhile
-        raise lost(held) from None
+    except ObjectDoesNotExist:
+        raise erased(held) from None
     if turn.claim_token != held.token or turn.revision != held.revision:
         raise lost(held)
     return lane, turn

@@ -35,7 +35,7 @@ class ScriptedModel:
         form: What the model wants of requests; None is what `REQUEST_FORMS` says for the model's name.
 
     Attributes:
-        requests: The `ModelRequest`s, in order.
+        requests: Each `ModelRequest`, in order.
         violations: Every broken rule, also where the engine caught the exception.
         usages: The usage of each answer handed out; None where it reported none.
     """

@@ -8,18 +8,23 @@
 
 Values: `Decimal`, dates, UUIDs and paths become text, an enum its value, bytes their UTF-8 text or else base64, NaN and
 infinities the texts "NaN", "Infinity" and "-Infinity". Lists, tuples and sets are kept whole; any other iterable may be
-endless or a table of a million rows, so only its first 1,000 items are read, and the result says so.
+endless or a table of a million rows, so only its first 1,000 items are read, and the result says so. Files are not read
+at all, and a result of more than 20 million characters is refused.
 """
 
 from __future__ import annotations
 
 import base64
+import inspect
+import math
 import sys
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
+from io import IOBase
 from ipaddress import IPv4Network, IPv6Network
 from itertools import islice
 from numbers import Integral, Real
@@ -37,6 +42,8 @@ MAX_ITEMS = 1_000
 """Most items read of one iterable that is not a list, tuple or set."""
 MAX_ITEMS_IN_ALL = 10_000
 """Most such items in one result: iterables may hold iterables."""
+MAX_CHARACTERS = 20_000_000
+"""Longest result, about: PostgreSQL holds no JSON value of more than 256 MB, and a character may take 12 bytes."""
 MAX_DEPTH = 100
 """Deepest nesting of a stored value."""
 
@@ -62,12 +69,16 @@ def to_json(value: object) -> Json:
     Raises:
         ToolError: As `normalize_result`.
     """
+    reader = _Reader()
     try:
-        return _Reader().read(value, depth=0)
+        json = reader.read(value, depth=0)
     except ToolError:
         raise
-    except Exception as error:  # a generator, a query or a property of the application
+    except (Exception, CancelledError, GeneratorExit) as error:  # a generator, query or property of the application
         raise _unstorable(f"reading it raised {type(error).__name__}") from error
+    if reader.has_coroutine:
+        raise _unstorable("it holds a coroutine; await it in the tool")
+    return json
 
 
 def _unstorable(reason: str) -> ToolError:
@@ -76,22 +87,35 @@ def _unstorable(reason: str) -> ToolError:
 
 @dataclass(slots=True)
 class _Reader:
-    """Turns one value into JSON; counts the items it pulled out of iterables."""
+    """Turns one value into JSON; counts what it pulled out of iterables, and how long the JSON grows."""
 
     left: int = MAX_ITEMS_IN_ALL
+    room: int = MAX_CHARACTERS
+    has_coroutine: bool = False
 
     def read(self, value: object, *, depth: int) -> Json:
         if depth > MAX_DEPTH:
             raise _unstorable(f"it is nested deeper than {MAX_DEPTH} levels, or holds itself")
+        if inspect.iscoroutine(value):
+            # Reading goes on to the others, which would all complain that nobody awaited them.
+            value.close()
+            self.has_coroutine = True
+            return None
         if isinstance(value, Enum):
             return self.read(value.value, depth=depth + 1)
         if value is None or isinstance(value, bool | str | int | float | bytes | bytearray | memoryview | Promise):
-            return _scalar(value)
+            return self._fitting(_scalar(value))
         if isinstance(value, BaseModel):
             return self.read(value.model_dump(warnings=False), depth=depth + 1)
         if is_dataclass(value) and not isinstance(value, type):
             return self.read({field.name: getattr(value, field.name) for field in fields(value)}, depth=depth + 1)
         return self._read_collection(value, depth=depth)
+
+    def _fitting(self, json: Json) -> Json:
+        self.room -= len(json) if isinstance(json, str) else _width(json)
+        if self.room < 0:
+            raise _unstorable(f"it is longer than {MAX_CHARACTERS:,} characters")
+        return json
 
     def _read_collection(self, value: object, *, depth: int) -> Json:
         if isinstance(value, Mapping):
@@ -100,15 +124,15 @@ class _Reader:
             return [self.read(item, depth=depth + 1) for item in _ordered(value)]
         known, json = _foreign(value)
         if known:
-            return json
-        if isinstance(value, Iterable) and not isinstance(value, type):
+            return self._fitting(json)
+        if isinstance(value, Iterable) and not isinstance(value, type | IOBase):
             return self._read_some(value, depth=depth)
         raise _unstorable(_advice(value))
 
     def _read_mapping(self, value: Mapping[Any, object], *, depth: int) -> Json:
         json: dict[str, Json] = {}
         for key, item in value.items():
-            text = _key(key)
+            text = str(self._fitting(_key(key)))
             if text in json:
                 raise _unstorable(f"two of its keys become the same text `{text:.60}`")
             json[text] = self.read(item, depth=depth + 1)
@@ -134,25 +158,31 @@ def _scalar(value: object) -> Json:
         case int():
             return _integer(value)
         case float():
-            return _float(value)
+            return _float(float.__float__(value))
         case bytes() | bytearray() | memoryview():
             return _text_of_bytes(bytes(value))
         case _:
-            return clean_text(str(value))  # a lazy translation
+            return clean_text(str.__str__(str(value)))  # a lazy translation
+
+
+def _width(json: Json) -> int:
+    """About how many characters a number or a word of JSON takes."""
+    return json.bit_length() // 3 if isinstance(json, int) else 8
 
 
 def _integer(value: int) -> int:
-    if value.bit_length() > _MAX_INT_BITS:
+    number = int.__int__(value)
+    if number.bit_length() > _MAX_INT_BITS:
         raise _unstorable("an integer in it has more than 4,000 digits")
-    return int.__int__(value)
+    return number
 
 
 def _float(value: float) -> float | str:
-    if value != value:
+    if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return float.__float__(value)
+    return value
 
 
 def _text_of_bytes(value: bytes) -> str:
@@ -220,6 +250,8 @@ def _advice(value: object) -> str:
     kind = type(value)
     if isinstance(value, BaseException):
         return f"it holds the exception {kind.__name__}; raise it instead of returning it"
+    if isinstance(value, IOBase):
+        return f"it holds the open file {kind.__name__}; return what the model should read of it"
     if hasattr(kind, "_meta"):
         return f"it holds a {kind.__name__} row; return a dict with the fields that the model should see"
     return f"it holds a {kind.__name__}, which is not JSON; return text, numbers, lists and dicts"
