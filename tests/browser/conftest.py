@@ -27,7 +27,7 @@ _QUIET = [
 _SERIOUS = {"serious", "critical"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
@@ -35,7 +35,8 @@ def browser() -> Iterator[Browser]:
             pytest.fail("no Chromium was found; install Debian's package `chromium` or name it in CHROMIUM")
         pytest.skip("no Chromium: install Debian's package `chromium` or name it in CHROMIUM")
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as environment:
-        # Playwright keeps an event loop in this thread, which Django takes for async code.
+        # Playwright keeps an event loop in this thread, which Django takes for async code. Hence the scope, too: tests of
+        # other modules run loops of their own.
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         chromium = playwright.chromium.launch(executable_path=path, args=_QUIET)
         yield chromium

@@ -1,6 +1,7 @@
 """Redis flushed, stopped, hanging or refusing: no exception, and reconcile alone finishes the work."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -135,5 +136,31 @@ def test_a_worker_lives_through_a_restart_of_redis(processes, model_port, tmp_pa
         servers.enter_context(started(tmp_path / "second", port=port))
         third = submitted(submitter, "three")
         wait_until(lambda: has_ended(third) and has_ended(second), lambda: worker.log, seconds=60)
+        assert worker.is_alive
+    assert_clean()
+
+
+def test_a_worker_lives_through_a_redis_that_is_lost_while_it_runs_a_turn(processes, model_port, tmp_path):
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(_):
+        asked.set()
+        go_on.wait(30)
+        return text("hello")
+
+    with ExitStack() as servers, model_server(slow, port=model_port):
+        port = servers.enter_context(started(tmp_path / "first"))
+        url = f"redis://127.0.0.1:{port}/0"
+        worker = processes.worker(REDIS_URL=url)
+        submitter = processes.start("submit_lines", "fragile", REDIS_URL=url)
+        first = submitted(submitter, "one")
+        assert asked.wait(30), worker.log
+        servers.close()
+        go_on.set()
+        wait_until(lambda: has_ended(first), lambda: worker.log)
+        wait_until(lambda: "Redis was lost during a wake-up" in worker.log, lambda: worker.log)
+        servers.enter_context(started(tmp_path / "second", port=port))
+        second = submitted(submitter, "two")
+        wait_until(lambda: has_ended(second), lambda: worker.log, seconds=60)
         assert worker.is_alive
     assert_clean()

@@ -30,9 +30,9 @@ Node = dict[str, Any]
 FINISHED, LANES, IDLE_CONVERSATIONS = 5000, 50, 2000
 
 
-def plan(sql: str, values: Any = None) -> Node:
+def plan(sql: str, values: Any = None, *, is_run: bool = False) -> Node:
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", values)
+        cursor.execute(f"EXPLAIN (FORMAT JSON, ANALYZE {is_run}) {sql}", values)
         (found,) = cursor.fetchone()
     whole: Node = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
     return whole
@@ -139,11 +139,43 @@ SCANS: dict[str, Callable[[list[Conversation]], object]] = {
     "wake_due": lambda lanes: transitions.wake_due(limit=10),
     "cancel": lambda lanes: transitions.cancel(Turn.objects.due().values_list("pk", flat=True)[0]),
 }
-OF_OPEN_TURNS = {"turnkit_turn_open_in_lane", "turnkit_turn_one_runs_per_conversation", "turnkit_turn_pkey"}
+OF_OPEN_TURNS = {
+    "turnkit_turn_open_by_age",
+    "turnkit_turn_open_in_lane",
+    "turnkit_turn_one_runs_per_conversation",
+    "turnkit_turn_pkey",
+}
 
 
 def test_a_scan_passes_over_finished_turns(much_history: list[Conversation]):
     assert {name: offences(scan, much_history) for name, scan in SCANS.items()} == {key: [] for key in SCANS}
+
+
+def test_a_claim_looks_at_a_few_turns_of_a_long_backlog():
+    for _ in range(3):
+        helper.conversation().submit("please")
+    with connection.cursor() as cursor:
+        cursor.execute(BACKLOG)
+        cursor.execute("ANALYZE turnkit_turn, turnkit_conversation")
+    with CaptureQueriesContext(connection) as captured, transaction.atomic():
+        assert len(Locks().free_lanes(limit=2)) == 2
+    (sql,) = [query["sql"] for query in captured.captured_queries if query["sql"].startswith("SELECT ")]
+
+    read = [
+        node["Actual Rows"] * node["Actual Loops"] for node in nodes(plan(sql, is_run=True)) if "Index Name" in node
+    ]
+
+    assert sum(read) < 50
+
+
+BACKLOG = """
+WITH lane AS (
+    INSERT INTO turnkit_conversation (id, agent_name, metadata, context)
+    SELECT 'conv_' || lpad(n::text, 26, '0'), 'helper', '{}', '{}' FROM generate_series(1, 2000) n RETURNING id)
+INSERT INTO turnkit_turn (id, conversation_id, agent_name, model, context, options, max_iterations, max_output_tokens,
+                          lane_position, submitted_at)
+SELECT replace(id, 'conv_', 'turn_'), id, 'helper', 'x', '{}', '{}', 1, 1, 1, clock_timestamp() FROM lane
+"""
 
 
 def offences(scan: Callable[[list[Conversation]], object], lanes: list[Conversation]) -> list[str]:
@@ -195,7 +227,7 @@ def test_no_index_holds_a_column_that_progress_changes():
     progress = {
         "revision", "lease_expires_at", "claim_token", "phase", "iterations", "request_id", "attempt_id",
         "attempt_started_at", "attempts", "not_before", "wake_sent_at", "input_tokens", "output_tokens", "cost",
-        "pending_dependencies", "open_steering", "open_waiters", "started_at", "submitted_at",
+        "pending_dependencies", "open_steering", "open_waiters", "started_at",
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -10,12 +12,15 @@ from django.utils import timezone
 from django_rq import get_queue
 from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import Queue, SimpleWorker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from turnkit_django import conf
+
+logger = logging.getLogger("turnkit")
 
 WAKE_JOB = "turnkit_django.jobs.wake"
 SEND_SECONDS = 1.0
@@ -25,6 +30,7 @@ ENOUGH_JOBS = 1000
 """With so many jobs waiting, one more would wake nobody sooner; while no worker runs they would pile up."""
 RECONCILE_KEY = "turnkit:{queue}:reconciled_at"
 _REMEMBERED = timedelta(days=30)
+_PAUSE_SECONDS = 1.0
 
 
 class Worker(SimpleWorker):
@@ -42,8 +48,21 @@ class Worker(SimpleWorker):
         super().__init__(*args, **options)
 
     def execute_job(self, job: Job, queue: Queue) -> None:
+        """Run a wake-up. A Redis that is lost meanwhile would end the worker, though all that matters is stored."""
         Worker.current = self
-        super().execute_job(job, queue)
+        try:
+            super().execute_job(job, queue)
+        except RedisError as problem:
+            told = {"event": "redis.lost"}
+            logger.warning("Redis was lost during a wake-up; waiting: %s", conf.clean(str(problem)), extra=told)
+            while not (self.is_stopping or self._has_redis()):
+                threading.Event().wait(_PAUSE_SECONDS)
+
+    def _has_redis(self) -> bool:
+        try:
+            return bool(self.connection.ping())
+        except RedisError:
+            return False
 
     @property
     def is_stopping(self) -> bool:

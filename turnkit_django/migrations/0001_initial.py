@@ -205,6 +205,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='turn',
+            index=models.Index(condition=models.Q(('status__in', ['paused', 'pending', 'running', 'waiting']), ('submitted_at__isnull', False)), fields=['submitted_at', 'id'], name='turnkit_turn_open_by_age'),
+        ),
+        migrations.AddIndex(
+            model_name='turn',
             index=models.Index(condition=models.Q(('root__isnull', False)), fields=['root'], name='turnkit_turn_in_tree'),
         ),
         migrations.AddIndex(

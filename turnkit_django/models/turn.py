@@ -156,6 +156,11 @@ class Turn(TurnVerbs, models.Model):
                 name="turnkit_turn_open_in_lane",
                 condition=Q(status__in=values(OPEN)) & Q(lane_position__isnull=False),
             ),
+            models.Index(
+                fields=["submitted_at", "id"],
+                name="turnkit_turn_open_by_age",
+                condition=Q(status__in=values(OPEN)) & Q(submitted_at__isnull=False),
+            ),
             models.Index(fields=["root"], name="turnkit_turn_in_tree", condition=Q(root__isnull=False)),
             models.Index(fields=["parent"], name="turnkit_turn_of_parent", condition=Q(parent__isnull=False)),
             models.Index(fields=["trigger"], name="turnkit_turn_of_trigger", condition=Q(trigger__isnull=False)),

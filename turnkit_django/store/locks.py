@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TypeVar
 from zlib import crc32
 
-from django.db.models import Exists, Model, OuterRef, QuerySet, Subquery
+from django.db.models import Model, QuerySet
 
 from turnkit_django.errors import LockOrderViolation
 from turnkit_django.models import Conversation, ToolExecution, Turn
@@ -59,13 +59,12 @@ class Locks:
     def free_lanes(self, *, limit: int) -> list[Conversation]:
         """Lanes whose head is due, oldest work first; lanes that somebody holds just now are passed over."""
         self._reach(Rank.LANE)
-        heads = Turn.objects.using(connections.alias()).heads().filter(conversation=OuterRef("pk"))
-        lanes = (
-            Conversation.objects.using(connections.alias())
-            .filter(Exists(heads))
-            .order_by(Subquery(heads.values("submitted_at")[:1]), "pk")
+        # From the oldest turn on, so that a claim looks at a few of a long backlog; a lane has one head, so none twice.
+        heads = Turn.objects.using(connections.alias()).heads().select_related("conversation")
+        oldest = heads.order_by("submitted_at", "pk").select_for_update(
+            of=("conversation",), no_key=True, skip_locked=True
         )
-        return list(lanes.select_for_update(of=("self",), no_key=True, skip_locked=True)[:limit])
+        return [head.conversation for head in oldest[:limit]]
 
     def turn(self, turn_id: str) -> Turn:
         self._reach(Rank.TURN)
