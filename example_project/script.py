@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,11 @@ _ASKS_WHO = re.compile(
 )
 _ABOUT_ORDERS = re.compile(r"\b(?:orders?|ordered|parcel|package|deliver(?:y|ed)?|ship(?:ped)?|invoice)\b", re.I)
 _THANKS = re.compile(r"\b(?:thanks?|thank you|thx|bye|goodbye)\b", re.I)
+_PONDERS = re.compile(r"\bthink about\b", re.I)
 _GREETING = re.compile(r"\s*(?:hello|hi|hey|good (?:morning|afternoon|evening|day))\b[^?]*", re.I)
+
+_PONDER_SECONDS = 15  # time to press Cancel
+_pondered = threading.Event()  # nobody sets it
 
 _WHICH = "Which order is it about? Its number is on the invoice; write “my orders” if you do not have it at hand."
 _ABLE = "I can look up an order by its number, list your orders, and refund an order that arrived broken."
@@ -75,6 +80,8 @@ class _Ticket:
 def help_desk(request: ScriptRequest) -> dict[str, Any]:
     """The next answer: a tool call, or the text that ends the turn."""
     ticket = _read(request.messages)
+    if _PONDERS.search(ticket.text) and not ticket.answers:
+        _pondered.wait(_PONDER_SECONDS)
     if ticket.order_number is None:
         return _without_order(ticket)
     order = ticket.answers.get("lookup_order")
@@ -100,6 +107,8 @@ def _without_order(ticket: _Ticket) -> dict[str, Any]:
         return text(_WHO)
     if _THANKS.search(words):
         return text("You are welcome. Write again whenever you need something.")
+    if _PONDERS.search(words):
+        return text(f"I have thought about it as long as a script can. {_ABLE}")
     if _GREETING.fullmatch(words):
         return text(f"Hello! {_ABLE} What can I do for you?")
     return text(_LOST)

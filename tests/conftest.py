@@ -3,6 +3,31 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
+from turnkit_django.store import outbox
+
+# They say nothing about a second Python that others do not say faster: pages, texts, processes, and large products.
+ONCE = (
+    "tests/benchmarks",
+    "tests/browser",
+    "tests/docs",
+    "tests/example/test_demo.py",
+    "tests/house",
+    "tests/faults/test_explained.py",
+    "tests/engine/test_explain_rows.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(ONCE):
+            item.add_marker(pytest.mark.once)
+
+
+@pytest.fixture(autouse=True)
+def redis_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that hung in another test has not silenced this one's wake-ups."""
+    monkeypatch.setattr(outbox, "_silent_until", 0.0)
+
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:

@@ -165,6 +165,55 @@ def test_views_that_are_transactions_are_noted(monkeypatch: pytest.MonkeyPatch):
     assert (message.id, message.is_serious(), "non_atomic_requests" in message.hint) == ("turnkit.I001", False, True)
 
 
+def test_a_pool_with_connections_that_are_kept_needs_both_settings(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(connection.settings_dict["OPTIONS"], "pool")
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 60)
+    [message] = found()
+    assert "CONN_MAX_AGE to 0, which a pool needs" in message.hint
+
+
+def test_a_database_that_commits_nothing_by_itself_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
+    [message] = found()
+    assert (message.id, "never committed" in message.msg) == ("turnkit.E007", True)
+
+
+class ToNowhere:
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "nowhere"
+
+
+def test_a_router_that_leads_nowhere_is_an_error_of_one_line():
+    [message] = found(DATABASE_ROUTERS=["tests.test_checks.ToNowhere"])
+    assert (message.id, "'nowhere', which DATABASES does not have" in message.msg) == ("turnkit.E001", True)
+
+
+@pytest.mark.parametrize("queue", [None, "redis://x", []])
+def test_a_queue_that_is_no_dict_is_warned_of(queue: Any):
+    assert ids(RQ_QUEUES={"turnkit": queue}) == ["turnkit.W002"]
+
+
+class OurDispatcher(RQDispatcher):
+    """A dispatcher of an application that still uses RQ."""
+
+
+def test_a_child_of_our_dispatcher_needs_worker_and_queue_too():
+    settings = {"DISPATCHER": "tests.test_checks.OurDispatcher"}
+    assert sorted(ids(TURNKIT=settings, RQ={}, RQ_QUEUES={})) == ["turnkit.W001", "turnkit.W002"]
+
+
+def test_a_worker_class_that_is_not_there_is_told_as_such():
+    [message] = found(RQ={"WORKER_CLASS": "turnkit_django.Worker"})
+    assert "cannot be imported" in message.msg
+
+
+@pytest.mark.parametrize("path", [".f", "..events.f", "tests.raising.f", "x" * 300])
+def test_a_path_whatever_it_raises_is_one_message(path: str):
+    for name in ("CLIENT", "ON_EVENT"):
+        [message] = found(TURNKIT={name: path})
+        assert (message.id, "expected the dotted path of" in message.msg) == ("turnkit.E003", True)
+
+
 @pytest.mark.parametrize(
     ("serializer", "ids_found"),
     [
@@ -221,16 +270,18 @@ class TestReconcile:
         assert message.msg.endswith("Connection refused.")
 
 
-def project(folder: Path, **apps: str) -> subprocess.CompletedProcess[str]:
+def project(folder: Path, *, extra: str = "", **apps: str) -> subprocess.CompletedProcess[str]:
     """`manage.py check` in a project whose apps have these `agents` modules."""
     for name, code in apps.items():
         (folder / name).mkdir()
         (folder / name / "__init__.py").touch()
         (folder / name / "agents.py").write_text("from turnkit_django import Agent, register\n" + code)
-    (folder / "project_settings.py").write_text(f"from tests.settings import *\nINSTALLED_APPS += {list(apps)}\n")
+    (folder / "project_settings.py").write_text(
+        f"from tests.settings import *\nINSTALLED_APPS += {list(apps)}\n{extra}"
+    )
     paths = os.pathsep.join([str(folder), str(Path(__file__).parent.parent)])
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "project_settings", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "django", "check", "--tag", "turnkit"]
+    command = [sys.executable, "-m", "django", "check"]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
 
 
@@ -268,6 +319,14 @@ def test_a_name_with_two_definitions_is_refused_where_it_is_used_and_others_are_
     asked = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, env=environment)
     assert asked.stdout.splitlines()[0] == "other"
     assert "expected one definition of agent `support`, got two" in asked.stdout
+
+
+def test_a_view_that_imports_the_second_definition_does_not_hide_the_message(tmp_path: Path):
+    (tmp_path / "project_urls.py").write_text("from forum.agents import support\nurlpatterns = []\n")
+    second = "support = " + SUPPORT.format("b")
+    checked = project(tmp_path, shop=SUPPORT.format("a"), forum=second, extra='ROOT_URLCONF = "project_urls"\n')
+    assert "(turnkit.E006) Expected one definition of agent `support`" in checked.stderr
+    assert "Traceback" not in checked.stderr
 
 
 def test_an_agent_that_is_registered_twice_alike_is_fine(tmp_path: Path):

@@ -1,12 +1,16 @@
 """The settings: defaults, and what is said about a wrong one."""
 
+import re
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 from django.test import override_settings
 
 from turnkit_django import conf
+from turnkit_django.clients import LiteLLMClient
+from turnkit_django.dispatch import RQDispatcher
 from turnkit_django.errors import ConfigError
 
 SECRET = "hunter2-hunter2"
@@ -37,6 +41,13 @@ async def nobody_awaits(event: object) -> None:
     """What `ON_EVENT` cannot be."""
 
 
+def takes_two(event: object, other: object) -> None:
+    """What `ON_EVENT` cannot be either."""
+
+
+A_CLASS = "expected the dotted path of a class, got"
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -55,38 +66,52 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(name: Any, hint:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("LEASE_SECONDS", "60", "expected int, got '60' (str)"),
-        ("LEASE_SECONDS", 1.5, "expected int, got 1.5 (float)"),
-        ("LEASE_SECONDS", True, "expected int, got True (bool)"),
-        ("LEASE_SECONDS", 0, "expected a positive number, got 0"),
-        ("MODEL_RETRIES", -1, "got -1"),
-        ("TIMEOUT", "5", "expected int or None, got '5' (str)"),
-        ("QUEUE", None, "expected str, got None (NoneType)"),
-        ("CLIENT", "no.such.Client", "expected the dotted path of a class, got 'no.such.Client': No module named 'no'"),
-        ("CLIENT", "client", "expected the dotted path of a class, got 'client'"),
-        ("CLIENT", "turnkit_django.errors", "expected the dotted path of a class, got 'turnkit_django.errors'"),
-        ("DISPATCHER", "turnkit_django.dispatch.Nobody", "expected the dotted path of a class"),
-        ("ON_EVENT", 5, "expected str or None, got 5 (int)"),
+        ("LEASE_SECONDS", "60", "expected a whole number, got '60' (str)"),
+        ("LEASE_SECONDS", 1.5, "expected a whole number, got 1.5 (float)"),
+        ("LEASE_SECONDS", True, "expected a whole number, got True (bool)"),
+        ("LEASE_SECONDS", 0, "expected a whole number of at least 1, got 0"),
+        ("TIMEOUT", 0, "expected a whole number of at least 1, got 0"),
+        ("MODEL_RETRIES", -1, "expected a whole number of at least 0, got -1"),
+        ("MAX_RECOVERIES", -1, "expected a whole number of at least 0, got -1"),
+        ("MAX_ITERATIONS", -1, "expected a whole number of at least 0, got -1"),
+        ("TIMEOUT", "5", "expected a whole number or None, got '5' (str)"),
+        ("QUEUE", None, "expected a text, got None (NoneType)"),
+        ("CLIENT", "no.such.Client", f"{A_CLASS} 'no.such.Client': No module named 'no'"),
+        ("CLIENT", "client", f"{A_CLASS} 'client'"),
+        ("CLIENT", "turnkit_django.errors", f"{A_CLASS} 'turnkit_django.errors', which is a module and cannot be"),
+        ("CLIENT", f"{__name__}.takes_two", f"{A_CLASS} '{__name__}.takes_two', which is a function"),
+        ("CLIENT", LiteLLMClient, "; give its dotted path as a text: 'turnkit_django.clients.litellm.LiteLLMClient'"),
+        ("DISPATCHER", "turnkit_django.dispatch.Nobody", A_CLASS),
+        ("DISPATCHER", RQDispatcher, "; give its dotted path as a text: 'turnkit_django.dispatch.rq.RQDispatcher'"),
+        ("ON_EVENT", 5, "expected a text or None, got 5 (int)"),
+        ("ON_EVENT", takes_two, f"; give its dotted path as a text: '{__name__}.takes_two'"),
+        ("ON_EVENT", "turnkit_django.errors", "'turnkit_django.errors', which is a module and cannot be called"),
+        ("ON_EVENT", f"{__name__}.SECRET", f"'{__name__}.SECRET', which is an object of type str and cannot be called"),
+        ("ON_EVENT", f"{__name__}.takes_two", "of a callable that can be called with one event alone, got"),
         ("ON_EVENT", "no.such.receiver", "expected the dotted path of a callable, got 'no.such.receiver': No module"),
         ("ON_EVENT", "turnkit_django.conf.Settings", "dotted path of a function or another callable of one event, got"),
         ("ON_EVENT", f"{__name__}.nobody_awaits", "dotted path of a plain function, since nobody would await an async"),
-        ("COST_RATES", [], "expected mapping, got [] (list)"),
-        ("COST_RATES", {"m": {"INPUT": 1}}, "expected for 'm' a dict with keys out of cache_read, cache_write, input"),
-        ("COST_RATES", {"m": 5}, "expected for 'm' a dict"),
-        ("REQUEST_FORMS", {"m": {"length": 9}}, "keys out of call_id_length, empty_content"),
-        ("REQUEST_FORMS", {5: {}}, "expected the name of a model, got 5"),
-        ("REQUEST_FORMS", {"m": {"call_id_length": "9"}}, "for 'm': expected `call_id_length` from 6 to 40, got '9'"),
-        ("REQUEST_FORMS", {"m": {"call_id_length": 41}}, "for 'm': expected `call_id_length` from 6 to 40, got 41"),
-        ("REQUEST_FORMS", {"m": {"empty_content": "no"}}, "expected `empty_content` in null, absent, empty, got 'no'"),
+        ("COST_RATES", [], "expected a dict, got [] (list)"),
+        ("COST_RATES", {"m": {"INPUT": 1}}, "for 'm': unknown key 'INPUT' (did you mean 'input'?)"),
+        ("COST_RATES", {"m": {"inputs": 1}}, "for 'm': unknown key 'inputs' (did you mean 'input'?)"),
+        ("COST_RATES", {"m": 5}, "for 'm': expected a dict, got 5 (int)"),
+        ("COST_RATES", {"acme/*": {}}, "expected the whole name of a model, got 'acme/*'; prices have no `*`"),
+        ("REQUEST_FORMS", {"m": {5: 9}}, "for 'm': unknown key 5 (known keys: call_id_length, empty_content)"),
+        ("REQUEST_FORMS", {5: {}}, "expected the name of a model, got 5 (int)"),
+        ("REQUEST_FORMS", {"a*b": {}}, "or how it begins with one `*` at the end, got 'a*b'"),
+        ("REQUEST_FORMS", {"a**": {}}, "or how it begins with one `*` at the end, got 'a**'"),
+        ("REQUEST_FORMS", {"m": {"call_id_length": "9"}}, "a whole number from 6 to 40, or None, got '9' (str)"),
+        ("REQUEST_FORMS", {"m": {"call_id_length": 41}}, "a whole number from 6 to 40, or None, got 41 (int)"),
+        ("REQUEST_FORMS", {"m": {"empty_content": "no"}}, 'one of the texts "null", "absent", "empty", got \'no\''),
         ("COST_RATES", {"m": {"input": "2,50"}}, "for 'm': expected `input` to be US dollars per million tokens"),
         ("COST_RATES", {"m": {"input": -1}}, "got -1"),
         ("COST_RATES", {"m": {"output": float("nan")}}, "got nan"),
         ("COST_RATES", {"m": {"output": "1e30"}}, "got '1e30'"),
-        ("COST_RATES", {"m": {"output": True}}, "got True"),
+        ("COST_RATES", {"m": {"output": True}}, "got True (bool)"),
         ("COST_RATES", {"m": {"thinking": None}}, "got None"),
         ("LEASE_SECONDS", 10**12, "expected at most 2147483 seconds, got 1000000000000"),
         # In a list, because pytest cannot print the number itself.
-        ("LEASE_SECONDS", [10**5000], "expected int, got a list that cannot be printed (list)"),
+        ("LEASE_SECONDS", [10**5000], "expected a whole number, got a list that cannot be printed (list)"),
         ("MODEL_TIMEOUT", 10**12, "expected at most 2147483 seconds"),
         ("TIMEOUT", 2**31, "expected at most 2147483647"),
         ("MAX_OUTPUT_TOKENS", 2**40, "expected at most 2147483647"),
@@ -96,8 +121,24 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(name: Any, hint:
 )
 def test_a_wrong_value_is_told_with_what_was_expected_and_what_came(name: str, value: Any, message: str):
     [(kind, said, hint)] = told(**{name: value})
-    assert (kind, said.startswith(f"TURNKIT[{name!r}]: "), bool(hint)) == ("value", True, True)
+    assert (kind, said.startswith(f"TURNKIT[{name!r}]: ")) == ("value", True)
     assert message in said
+    assert hint == f"default: {getattr(conf.Settings(), name)!r}; see `{name}` in docs/settings.md"
+
+
+def test_the_least_and_the_greatest_value_of_each_number_are_as_documented():
+    page = (Path(__file__).parents[1] / "docs/settings.md").read_text()
+    found = re.findall(r"^## (\w+)\n(?:(?!##).*\n)*?A whole number from (\d+) to (\d+)[,.]", page, re.MULTILINE)
+    bounds = {name: (int(least), int(most)) for name, least, most in found}
+    assert set(bounds) == {name for name, kind in get_type_hints(conf.Settings).items() if kind in (int, int | None)}
+    for name, (least, most) in bounds.items():
+        taken = [number for number in (least - 1, least, most, most + 1) if not told(**{name: number})]
+        assert (name, taken) == (name, [least, most])
+
+
+def test_no_path_is_proposed_for_a_function_that_has_none():
+    [(_, said, _hint)] = told(ON_EVENT=lambda event: None)
+    assert said.endswith("(function)")
 
 
 def test_a_number_that_python_does_not_print_is_told_by_its_size():
@@ -114,7 +155,7 @@ def test_a_number_that_python_does_not_print_is_told_by_its_size():
         {"ON_EVENT": "builtins.print"},
         {"COST_RATES": {"m": {"input": 1, "thinking": "0.5"}}, "REQUEST_FORMS": {"m*": {"call_id_length": 9}}},
         {"COST_RATES": {"m": {"input": 0.5, "output": Decimal("2.5")}, "free": {}}},
-        {"REQUEST_FORMS": {"m": {"call_id_length": None, "empty_content": "empty"}}},
+        {"REQUEST_FORMS": {"*": {}, "m": {"call_id_length": None, "empty_content": "empty"}}},
     ],
 )
 def test_right_values_are_taken(values: dict[str, Any]):

@@ -76,6 +76,26 @@ def test_what_is_stored_as_json_must_be_json(name: str, value: Any):
     assert rows() == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"order": [{"price": Decimal(1)}]}, "at `context['order'][0]['price']`: a Decimal is not JSON: Decimal('1')"),
+        ({"order": ({"n": NAN},)}, "at `context['order'][0]['n']`: nan is not a JSON number"),
+        ({"order": {"a": 1, 5: Decimal(1)}}, "at `context['order']`: JSON keys are text, got 5 (int)"),
+        ({5: "x"}, "JSON keys are text, got 5 (int)"),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_place_and_type(value: Any, problem: str):
+    with pytest.raises(InputError) as caught:
+        helper.conversation(context=value)
+    assert str(caught.value) == f"expected `context` to be JSON: {problem}"
+
+
+def test_what_holds_itself_is_told_in_words():
+    with pytest.raises(InputError, match="expected `context` to be JSON, got what holds itself or is nested too deep"):
+        helper.conversation(context={"loop": LOOP})
+
+
 @pytest.mark.parametrize("subject", [Effect(name="not saved"), Conversation(), "text", Effect], ids=str)
 def test_a_subject_must_be_saved(subject: Any):
     with pytest.raises(InputError, match="expected `subject` to be a saved model instance"):
@@ -168,7 +188,7 @@ def test_a_name_of_a_model_that_cannot_be_stored_is_cleaned():
 
 def test_a_number_that_python_does_not_print_is_no_json():
     for refuse in (helper.conversation, lambda **options: helper.submit("please", **options)):
-        with pytest.raises(InputError, match="expected `context` to be JSON: an int of 16610 bits has too many digits"):
+        with pytest.raises(InputError, match=r"JSON: at `context\['a'\]`: an int of 16610 bits has too many digits"):
             refuse(context={"a": 10**5000})
     with pytest.raises(InputError, match="not blank, got an int of 16610 bits"):
         helper.submit(10**5000)
@@ -237,6 +257,11 @@ def test_a_key_that_cannot_be_used_is_refused(key: Any):
     with pytest.raises(InputError, match=f"{conversation.pk}: expected `key` to be a text"):
         conversation.submit("please", key=key)
     assert rows() == [1, 0, 0, 0]
+
+
+def test_a_key_that_is_too_long_is_told_by_its_length():
+    with pytest.raises(InputError, match=r"1 to 255 characters that is not blank, got a text of 500 characters$"):
+        helper.conversation().submit("please", key="k" * 500)
 
 
 def test_a_long_random_key_fits_into_the_index():

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.db import connections as databases
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from turnkit_django import conf
 from turnkit_django.agents import registry
@@ -18,8 +19,9 @@ from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.errors import ConfigError
 from turnkit_django.store import connections
 
+_ENGINE = "django.db.backends.postgresql"
 _WORKER = "turnkit_django.dispatch.Worker"
-_JSON = frozenset({"json", "rq.serializers.JSONSerializer"})
+_LONGEST_REASON = 300
 _LATELY = timedelta(minutes=5)
 
 
@@ -27,6 +29,9 @@ _LATELY = timedelta(minutes=5)
 def check_database(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.E001: the rows are in PostgreSQL."""
     alias = connections.alias()
+    if alias not in databases:
+        message = f"The database router sends the app `turnkit` to {alias!r}, which DATABASES does not have."
+        return [Error(message, hint=f"DATABASES has {', '.join(map(repr, databases))}.", id="turnkit.E001")]
     vendor = databases[alias].vendor
     if vendor == "postgresql":
         return []
@@ -38,41 +43,55 @@ def check_database(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Ch
 @register("turnkit")
 def check_binding(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.E004: parameters are bound by the client, so that one message may hold several statements."""
-    alias = connections.alias()
-    if not databases[alias].settings_dict.get("OPTIONS", {}).get("server_side_binding"):
+    alias, database = _database()
+    if not database.get("OPTIONS", {}).get("server_side_binding"):
         return []
-    message = f"The database {alias!r} has the option `server_side_binding`."
+    message = (
+        f"The database {alias!r} has the option `server_side_binding`; turnkit_django needs binding on the client, "
+        "because it sends several statements in one message."
+    )
     return [Error(message, hint="Remove the option: Django's default binds on the client.", id="turnkit.E004")]
 
 
 @register("turnkit")
 def check_isolation(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.E005: transactions run at READ COMMITTED, where a lock is followed by a fresh look."""
-    alias = connections.alias()
-    level = databases[alias].settings_dict.get("OPTIONS", {}).get("isolation_level")
+    alias, database = _database()
+    level = database.get("OPTIONS", {}).get("isolation_level")
     if level is None or str(getattr(level, "name", level)).replace(" ", "_").upper() in {"READ_COMMITTED", "2"}:
         return []
-    message = f"The database {alias!r} has the isolation level {level!r}."
-    return [Error(message, hint="Remove the option: READ COMMITTED is the default.", id="turnkit.E005")]
+    message = f"The database {alias!r} has the option `isolation_level` {level!r}; turnkit_django needs READ COMMITTED."
+    hint = "Remove `isolation_level` from OPTIONS: READ COMMITTED is the default."
+    return [Error(message, hint=hint, id="turnkit.E005")]
+
+
+@register("turnkit")
+def check_autocommit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """turnkit.E007: what is written outside a transaction is committed."""
+    alias, database = _database()
+    if database.get("AUTOCOMMIT", True):
+        return []
+    message = f"The database {alias!r} has AUTOCOMMIT False, so what turnkit_django stores is never committed."
+    return [Error(message, hint="Remove it: True is Django's default.", id="turnkit.E007")]
 
 
 @register("turnkit")
 def check_pool(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.W003: a connection that a worker gives back can be had again without a new handshake."""
-    alias = connections.alias()
-    database = databases[alias]
-    if database.vendor != "postgresql" or database.settings_dict.get("OPTIONS", {}).get("pool"):
+    alias, database = _database()
+    if database.get("ENGINE") != _ENGINE or database.get("OPTIONS", {}).get("pool"):
         return []
     message = f"The database {alias!r} has no connection pool: workers connect anew after each model call and tool."
-    hint = f'Set "OPTIONS": {{"pool": True}} in DATABASES[{alias!r}], or silence this if a pooler stands before it.'
+    and_age = " and CONN_MAX_AGE to 0, which a pool needs," if database.get("CONN_MAX_AGE") else ""
+    hint = f'Set "OPTIONS": {{"pool": True}}{and_age} in DATABASES[{alias!r}], or silence this behind a pooler.'
     return [Warning(message, hint=hint, id="turnkit.W003")]
 
 
 @register("turnkit")
 def check_atomic_requests(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.I001: in views that are transactions `submit` works, `run` and `ask` do not."""
-    alias = connections.alias()
-    if not databases[alias].settings_dict.get("ATOMIC_REQUESTS"):
+    alias, database = _database()
+    if not database.get("ATOMIC_REQUESTS"):
         return []
     message = f"ATOMIC_REQUESTS of the database {alias!r} makes each view a transaction: `run` and `ask` refuse there."
     hint = "Use `submit` in views, or mark a view that runs turns itself with `transaction.non_atomic_requests`."
@@ -107,9 +126,11 @@ def check_worker(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Chec
     if "django_rq" not in settings.INSTALLED_APPS or not _uses_rq():
         return []
     worker = getattr(settings, "RQ", {}).get("WORKER_CLASS", "rq.Worker")
-    if _is_ours(worker):
+    if _is_class(worker, of=_WORKER):
         return []
-    message = f"`rqworker` would run {worker!r}, which cannot read the JSON jobs of turnkit_django."
+    is_found = _is_class(worker, of="builtins.object")
+    why = "cannot read the JSON jobs of turnkit_django" if is_found else "cannot be imported"
+    message = f"`rqworker` would run {worker!r}, which {why}."
     hint = f'Set RQ = {{"WORKER_CLASS": "{_WORKER}"}}, or always start `rqworker --serializer json`.'
     return [Warning(message, hint=hint, id="turnkit.W001")]
 
@@ -119,9 +140,9 @@ def check_serializer(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[
     """turnkit.W004: django-rq's own pages and commands can read the wake-ups."""
     if not _has_queue():
         return []
-    queue = _queue()
+    queue = str(_queue())
     serializer = settings.RQ_QUEUES[queue].get("SERIALIZER")
-    if serializer in _JSON or getattr(serializer, "__name__", "") == "JSONSerializer":
+    if serializer == "json" or _is_class(serializer, of="rq.serializers.JSONSerializer"):
         return []
     message = f"RQ_QUEUES[{queue!r}] names no JSON serializer, so django-rq's dashboard cannot show the wake-ups."
     return [Warning(message, hint='Add "SERIALIZER": "json" to it.', id="turnkit.W004")]
@@ -130,12 +151,12 @@ def check_serializer(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[
 @register("turnkit", deploy=True)
 def check_reconcile(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.W005: somebody runs maintenance."""
-    if not _has_queue() or next(conf.problems(conf.raw()), None) is not None:
+    if next(conf.problems(conf.raw()), None) is not None or (_uses_rq() and not _has_queue()):
         return []
     try:
         seen = get_dispatcher().last_reconcile()
     except Exception as problem:
-        message = f"Whether `turnkit_reconcile` runs cannot be seen: {conf.clean(str(problem))}"
+        message = f"Whether `turnkit_reconcile` runs cannot be seen: {conf.clean(str(problem))[:_LONGEST_REASON]}"
         hint = "Is Redis up, and is its address in RQ_QUEUES right?"
         return [Warning(_sentence(message), hint=hint, id="turnkit.W005")]
     if seen is not None and timezone.now() - seen <= _LATELY:
@@ -157,11 +178,11 @@ def _missing_queue() -> Iterator[CheckMessage]:
     queue = _queue()
     if "django_rq" not in settings.INSTALLED_APPS:
         yield Warning(
-            "django_rq is not in INSTALLED_APPS, so no wake-up can be sent.",
+            "django_rq is not in INSTALLED_APPS, so `rqworker` is missing and nobody hears the wake-ups.",
             hint="Add it, or run `turnkit_reconcile --run` from cron, which needs no Redis.",
             id="turnkit.W002",
         )
-    elif isinstance(queue, str) and queue not in getattr(settings, "RQ_QUEUES", {}):
+    elif isinstance(queue, str) and not isinstance(getattr(settings, "RQ_QUEUES", {}).get(queue), dict):
         yield Warning(
             f"RQ_QUEUES has no queue {queue!r}, so no wake-up can be sent.",
             hint=f'Add RQ_QUEUES = {{"{queue}": {{"URL": "redis://…"}}}}, or name another in TURNKIT["QUEUE"].',
@@ -169,29 +190,28 @@ def _missing_queue() -> Iterator[CheckMessage]:
         )
 
 
+def _database() -> tuple[str, dict[str, Any]]:
+    """The alias of the database that holds the rows, and what DATABASES says of it."""
+    alias = connections.alias()
+    return alias, databases[alias].settings_dict if alias in databases else {}
+
+
 def _has_queue() -> bool:
     return _uses_rq() and isinstance(_queue(), str) and next(_missing_queue(), None) is None
 
 
-def _queue() -> Any:
-    return conf.raw().get("QUEUE", conf.Settings.__dataclass_fields__["QUEUE"].default)
+def _queue() -> object:
+    return conf.raw_value("QUEUE")
 
 
 def _uses_rq() -> bool:
-    default = conf.Settings.__dataclass_fields__["DISPATCHER"].default
+    path = conf.raw_value("DISPATCHER")
+    return isinstance(path, str) and _is_class(path, of="turnkit_django.dispatch.RQDispatcher")
+
+
+def _is_class(path: object, *, of: str) -> bool:
     try:
-        return conf.raw().get("DISPATCHER", default) == default
-    except ConfigError:
+        found = import_string(path) if isinstance(path, str) else path
+    except Exception:
         return False
-
-
-def _is_ours(worker: object) -> bool:
-    from django.utils.module_loading import import_string
-
-    from turnkit_django.dispatch import Worker
-
-    try:
-        found = import_string(worker) if isinstance(worker, str) else worker
-    except ImportError:
-        return False
-    return isinstance(found, type) and issubclass(found, Worker)
+    return isinstance(found, type) and issubclass(found, import_string(of))

@@ -6,13 +6,14 @@ Precedence: call > turn > agent > settings > default.
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import traceback
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from types import UnionType
+from types import ModuleType, UnionType
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
@@ -31,6 +32,7 @@ _RATE_KEYS = frozenset({"input", "output", "cache_read", "cache_write", "thinkin
 _FORM_KEYS = frozenset({"call_id_length", "empty_content"})
 _MAY_BE_ZERO = frozenset({"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS"})
 _WAITS = frozenset({"LEASE_SECONDS", "MODEL_TIMEOUT", "MAX_RETRY_AFTER", "WORKER_SLICE"})
+_KINDS: Mapping[object, str] = {str: "a text", int: "a whole number", Mapping: "a dict", type(None): "None"}
 _METHODS = {
     "CLIENT": ("validate", "complete"),
     "DISPATCHER": ("send_wake", "is_stopping", "note_reconcile", "last_reconcile"),
@@ -96,6 +98,13 @@ def raw() -> Mapping[str, object]:
     return value
 
 
+def raw_value(name: str) -> object:
+    """One setting as written, or its default; also if the settings have mistakes, for checks."""
+    value = getattr(django_settings, "TURNKIT", {})
+    default = getattr(Settings(), name)
+    return value.get(name, default) if isinstance(value, Mapping) else default
+
+
 def problems(values: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
     """What is wrong with `values`: the kind (`unknown` or `value`), the message and a hint."""
     hints = typing.get_type_hints(Settings)
@@ -108,14 +117,18 @@ def problems(values: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
                 (f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(sorted(hints))}"),
             )
         elif message := _wrong(name, value, hints[name]):
-            yield "value", f"TURNKIT[{name!r}]: {message}", "see the settings reference for its meaning"
+            yield "value", f"TURNKIT[{name!r}]: {message}", _reference(name)
+
+
+def _reference(name: str) -> str:
+    return f"default: {getattr(Settings(), name)!r}; see `{name}` in docs/settings.md"
 
 
 def _wrong(name: str, value: object, hint: object) -> str:
     allowed = typing.get_args(hint) if isinstance(hint, UnionType) else (typing.get_origin(hint) or hint,)
     if isinstance(value, bool) or not isinstance(value, allowed):
-        names = " or ".join("None" if kind is type(None) else kind.__name__.lower() for kind in allowed)
-        return f"expected {names}, got {shown(value)} ({type(value).__name__})"
+        kinds = " or ".join(_KINDS[kind] for kind in allowed)
+        return f"expected {kinds}, got {shown(value)} ({type(value).__name__}){_path_instead(name, value)}"
     match value:
         case int():
             return _wrong_number(name, value)
@@ -126,9 +139,18 @@ def _wrong(name: str, value: object, hint: object) -> str:
     return ""
 
 
+def _path_instead(name: str, value: object) -> str:
+    """What to write instead of a class or a function, if its module has it by name."""
+    path = getattr(value, "__qualname__", "")
+    if name not in {*_METHODS, "ON_EVENT"} or not str(path).isidentifier():
+        return ""
+    return f"; give its dotted path as a text: '{getattr(value, '__module__', '')}.{path}'"
+
+
 def _wrong_number(name: str, value: int) -> str:
-    if value < (0 if name in _MAY_BE_ZERO else 1):
-        return f"expected a positive number, got {shown(value)}"
+    least = 0 if name in _MAY_BE_ZERO else 1
+    if value < least:
+        return f"expected a whole number of at least {least}, got {shown(value)}"
     if name in _WAITS and value > _LONGEST_WAIT:
         return f"expected at most {_LONGEST_WAIT} seconds, got {shown(value)}"
     return "" if value <= MOST else f"expected at most {MOST}, got {shown(value)}"
@@ -145,12 +167,11 @@ def _wrong_text(name: str, value: str) -> str:
 
 
 def _wrong_class(path: str, methods: tuple[str, ...]) -> str:
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        return f"expected the dotted path of a class, got {path!r}: {error}"
+    found = _imported(path)
+    if isinstance(found, _Unimportable):
+        return f"expected the dotted path of a class, got {path!r}: {found.reason}"
     if not isinstance(found, type):
-        return f"expected the dotted path of a class, got {path!r}: {found!r:.80}"
+        return f"expected the dotted path of a class, got {path!r}, which is {_kind(found)}"
     if missing := [method for method in methods if not callable(getattr(found, method, None))]:
         wanted = ", ".join(f"`{method}`" for method in methods)
         lacks = ", ".join(f"`{method}`" for method in missing)
@@ -158,25 +179,62 @@ def _wrong_class(path: str, methods: tuple[str, ...]) -> str:
     return ""
 
 
-def _wrong_receiver(path: str) -> str:
+@dataclass(frozen=True)
+class _Unimportable:
+    reason: str
+
+
+def _imported(path: str) -> object:
+    """What the path names. The module is the application's, and may raise anything."""
     try:
-        found = import_string(path)
+        return import_string(path)
     except ImportError as error:
-        return f"expected the dotted path of a callable, got {path!r}: {error}"
+        return _Unimportable(str(error))
+    except Exception as error:
+        return _Unimportable(f"importing it raised {type(error).__name__}: {error}")
+
+
+def _wrong_receiver(path: str) -> str:
+    found = _imported(path)
+    if isinstance(found, _Unimportable):
+        return f"expected the dotted path of a callable, got {path!r}: {found.reason}"
     needed = receiver_problem(found)
-    return f"expected the dotted path of {needed}, got {path!r}: {shown(found)}" if needed else ""
+    return f"expected the dotted path of {needed}, got {path!r}, which is {_kind(found)}" if needed else ""
+
+
+def _kind(found: object) -> str:
+    """What sort of thing it is. Its repr would tell more of this machine than of the mistake."""
+    if isinstance(found, type):
+        return "a class"
+    if inspect.isroutine(found):
+        return "an async function" if inspect.iscoroutinefunction(found) else "a function"
+    kind = "a module" if isinstance(found, ModuleType) else f"an object of type {type(found).__name__}"
+    return kind if callable(found) else f"{kind} and cannot be called"
 
 
 def _wrong_table(table: Mapping[object, object], *, of_rates: bool) -> str:
-    keys = _RATE_KEYS if of_rates else _FORM_KEYS
     for model, row in table.items():
         if not isinstance(model, str):
-            return f"expected the name of a model, got {shown(model)}"
-        if not isinstance(row, Mapping) or not set(row) <= keys:
-            return f"expected for {model!r} a dict with keys out of {', '.join(sorted(keys))}, got {shown(row)}"
-        if problem := _wrong_rates(row) if of_rates else form_problem(row):
+            return f"expected the name of a model, got {shown(model)} ({type(model).__name__})"
+        if of_rates and "*" in model:
+            return f"expected the whole name of a model, got {model!r}; prices have no `*`"
+        if "*" in model[:-1]:
+            return f"expected the name of a model, or how it begins with one `*` at the end, got {model!r}"
+        if problem := _wrong_row(row, of_rates=of_rates):
             return f"for {model!r}: {problem}"
     return ""
+
+
+def _wrong_row(row: object, *, of_rates: bool) -> str:
+    if not isinstance(row, Mapping):
+        return f"expected a dict, got {shown(row)} ({type(row).__name__})"
+    known = sorted(_RATE_KEYS if of_rates else _FORM_KEYS)
+    for key in row:
+        if key not in known:
+            near = difflib.get_close_matches(str(key).lower(), known, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+            return f"unknown key {shown(key)} ({advice})"
+    return _wrong_rates(row) if of_rates else form_problem(row)
 
 
 def _wrong_rates(row: Mapping[str, object]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -86,6 +87,7 @@ def run_here(conversation: Conversation, text: str | None = None, *, key: str | 
     draft, message = _draft(conversation, text, key=key, options=options)
     claimed = transitions.claim_new(draft, runner.holder(), message=message)
     if isinstance(claimed, Claimed):
+        observers.follow_known(claimed.turn.pk, draft.follower)
         runner.run_claimed(claimed)
         return reads.turn(claimed.turn.pk)
     return claimed
@@ -141,7 +143,10 @@ def _start(
 ) -> Turn:
     _require_saved(conversation)
     draft, message = _draft(conversation, text, key=key, options=options)
-    return transitions.start(draft, message=message, is_submission=is_submission)
+    turn = transitions.start(draft, message=message, is_submission=is_submission)
+    turn.follower = turn.follower or draft.follower
+    observers.follow_known(turn.pk, turn.follower)
+    return turn
 
 
 def _conversation(
@@ -173,7 +178,9 @@ def _draft(
     """Rows that are not stored yet, of checked input."""
     if key is not None and (not isinstance(key, str) or not key.strip() or len(key) > _LONGEST_KEY):
         wanted = f"a text of 1 to {_LONGEST_KEY} characters that is not blank"
-        raise InputError(f"{conversation.pk}: expected `key` to be {wanted}, got {shown(key)}")
+        is_long = isinstance(key, str) and len(key) > _LONGEST_KEY
+        got = f"a text of {len(key)} characters" if is_long else f"{shown(key)} ({type(key).__name__})"
+        raise InputError(f"{conversation.pk}: expected `key` to be {wanted}, got {got}")
     message = None if text is None else _message(conversation, text, metadata={})
     turn = _turn(conversation, options)
     turn.submission_key = None if key is None else clean_text(key)
@@ -270,5 +277,21 @@ def _object(name: str, value: object) -> Json:
 def _json(name: str, value: object) -> Json:
     try:
         return clean_json(value)
-    except (TypeError, RecursionError) as error:
-        raise InputError(f"expected `{name}` to be JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"expected `{name}` to be JSON, got what holds itself or is nested too deep") from error
+    except TypeError as error:
+        where = f"at `{name}{place:.200}`: " if (place := _place_of_fault(value)) else ""
+        raise InputError(f"expected `{name}` to be JSON: {where}{error}") from error
+
+
+def _place_of_fault(value: object) -> str:
+    """Where in `value` the first thing stands that is no JSON, as subscripts; empty if it is the value itself."""
+    items: Iterable[tuple[object, object]] = enumerate(value) if isinstance(value, list | tuple) else ()
+    if isinstance(value, Mapping):
+        items = itertools.takewhile(lambda item: isinstance(item[0], str), value.items())
+    for key, item in items:
+        try:
+            clean_json(item)
+        except TypeError:
+            return f"[{shown(key)}]{_place_of_fault(item)}"
+    return ""

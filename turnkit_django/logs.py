@@ -6,6 +6,7 @@ import logging
 
 from turnkit_django.core import events
 from turnkit_django.core.content import shown
+from turnkit_django.core.display import harmless
 from turnkit_django.core.events import Event
 
 logger = logging.getLogger("turnkit")
@@ -47,4 +48,7 @@ def _sentence(event: Event) -> str:
             told = f"{subject}: {kind} {outcome}"
         case _:
             told = f"{subject} {outcome}"
-    return f"{told}: {event.error_type}: {event.error_message}" if isinstance(event, events.Explained) else told
+    if isinstance(event, events.Explained):
+        # One line: a tool's or a provider's words must not look like another entry of the log.
+        told += f": {event.error_type}: {' '.join(harmless(event.error_message).split())}"
+    return told

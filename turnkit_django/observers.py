@@ -48,6 +48,12 @@ def follow(turn_id: str, on_event: OnEvent | None) -> Follower | None:
     return follower
 
 
+def follow_known(turn_id: str, follower: object) -> None:
+    """The turn had been made before, under the same key: it is the one to follow."""
+    if isinstance(follower, Follower):
+        _followers[turn_id] = follower
+
+
 def tell(*, event: Event, **_: object) -> None:
     """Call every `on_event` that is meant: the turn's, then the agent's, then the project's."""
     for receiver in _receivers(event):

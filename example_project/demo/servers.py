@@ -41,7 +41,7 @@ def servers(run: Footprint, place: Place) -> Iterator[None]:
     given_database, given_redis = (os.environ.get(name, "") for name in ("DATABASE_URL", "REDIS_URL"))
     with ExitStack() as stack:
         try:
-            started = stack.enter_context(embedded_servers())
+            started = stack.enter_context(embedded_servers(postgres=not given_database, redis=not given_redis))
         except RuntimeError as error:
             advice = "with DATABASE_URL and REDIS_URL set, your own PostgreSQL and Redis are used instead"
             raise DemoError(f"the embedded servers did not start; {advice}", log=str(error)) from None

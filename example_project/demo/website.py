@@ -19,6 +19,7 @@ _START_SECONDS = 30.0
 _NEXT = """
 Ada writes tickets; the staff reads all of them, and sees in the admin how each turn went.
 Ask for a refund, "What are my orders?", or whatever you like; then look at the turn in the admin.
+"Think about it" is answered after 15 seconds: time to try Cancel.
 Other ways to run it:
 - make demo ARGS=--once                          the story only
 - make demo ARGS='--ticket "Where is order 1002?"'
@@ -35,11 +36,14 @@ def opened(terminal: Terminal, processes: Processes, *, port: int) -> Iterator[N
         port: Where to look for a free one first.
 
     Raises:
-        DemoError: No port is free, or the server does not come up.
+        DemoError: No port is free, the server does not come up, or the database has such logins already.
     """
     password = secrets.token_hex(6)
     port = _free_port(port)
-    seed_logins(password)
+    try:
+        seed_logins(password)
+    except ValueError as error:
+        raise DemoError(f"The demo makes logins of its own: {error}") from error
     try:
         processes.manage("web server", "runserver", "--noreload", f"{_HOST}:{port}")
         processes.wait_until("the web server answers", lambda: _answers(port), seconds=_START_SECONDS)

@@ -39,12 +39,17 @@ def seed() -> tuple[int, int]:
 
 @transaction.atomic
 def seed_logins(password: str) -> None:
-    """A login for each of the customers, and `STAFF` for the admin; all with this password."""
-    for name in (*_CUSTOMERS, STAFF):
-        user, _ = User.objects.get_or_create(username=name, defaults={"email": name})
-        user.is_staff = user.is_superuser = name == STAFF
-        user.set_password(password)
-        user.save()
+    """A login for each of the customers, and `STAFF` for the admin; all with this password.
+
+    Raises:
+        ValueError: If somebody has one of these names already: the demo would take that login over, and remove it.
+    """
+    names = (*_CUSTOMERS, STAFF)
+    if taken := User.objects.filter(username__in=names).values_list("username", flat=True):
+        raise ValueError(f"expected a database without the logins {', '.join(names)}, got {', '.join(taken)}")
+    for name in names:
+        is_staff = name == STAFF
+        user = User.objects.create_user(name, name, password, is_staff=is_staff, is_superuser=is_staff)
         Customer.objects.filter(email=name).update(user=user)
 
 

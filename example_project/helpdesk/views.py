@@ -109,6 +109,8 @@ def news(request: HttpRequest, pk: int, after: int) -> HttpResponse:
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Asks first, on a page of its own."""
     found = _ticket(request, pk)
+    if found.customer.user_id != request.user.pk and not request.user.has_perm("turnkit.cancel_turn"):
+        raise PermissionDenied("cancelling other people's work needs the permission turnkit.cancel_turn")
     turn = current_turn(found)
     if request.method == "POST" and cancel_work(found):
         messages.success(request, "The work on your message was cancelled.")

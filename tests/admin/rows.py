@@ -45,6 +45,7 @@ def family() -> dict[str, models.Model]:
     call = execution(first, 0, status="completed", result={"n": 1})
     asked = message(lane, 1, [{"type": "text", "text": "please"}], turn=first)
     message(lane, 2, [{"type": "tool_result", "text": "1"}], turn=first, role="tool", tool_execution=call)
+    message(lane, 3, [{"type": "text", "text": "done"}], turn=first, role="assistant")
     sent = Delivery.objects.create(source=lane, destination=lane, key="k", text="hello")
     edge = Wait.objects.create(turn=second, target=first)
     return dict(zip(KINDS, [lane, first, asked, call, sent, edge], strict=True))

@@ -1,5 +1,6 @@
 """Cancelling: asked for, confirmed, done through the verb, logged, and counted by what really happened."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from tests.concurrency.threads import Held
 from turnkit_django import controls
 from turnkit_django.admin import actions
 from turnkit_django.admin.actions import Outcome
+from turnkit_django.admin.turns import TurnAdmin
 from turnkit_django.core.ids import new_turn_id
 from turnkit_django.models import Turn
 from turnkit_django.store import transitions
@@ -51,6 +53,18 @@ def test_the_button_asks_first_and_the_answer_cancels(operator: Client):
     assert response.redirect_chain == [(f"{LIST}{one.pk}/change/", 302)]
     assert "1 cancelled." in response.content.decode()
     assert (Turn.objects.get().status, Turn.objects.get().error["type"]) == ("cancelled", "Cancelled")
+
+
+def test_the_page_that_asks_says_where_it_stands(operator: Client):
+    one, two = pending(), pending()
+
+    def crumbs(*ids: str) -> list[str]:
+        page = operator.get(URL, {"turns": ",".join(ids)}).content.decode()
+        [found] = re.findall(r'<div class="breadcrumbs">(.*?)</div>', page, re.DOTALL)
+        return [" ".join(re.sub(r"<[^>]+>", "", each).split()) for each in found.split("&rsaquo;")]
+
+    assert crumbs(one.pk) == ["Home", "Turnkit", "Turns", one.pk, "Cancel"]
+    assert crumbs(one.pk, two.pk) == ["Home", "Turnkit", "Turns", "Cancel"]
 
 
 def test_the_action_asks_first_and_the_answer_cancels_what_was_selected(operator: Client):
@@ -227,3 +241,10 @@ def test_the_verb_says_whether_it_ended_the_turn():
     assert [controls.cancel_by_id(one.pk), controls.cancel_by_id(one.pk)] == [True, False]
     with pytest.raises(Turn.DoesNotExist):
         controls.cancel_by_id(new_turn_id())
+
+
+def test_a_site_that_shows_some_turns_only_cancels_no_others(operator: Client, monkeypatch: pytest.MonkeyPatch):
+    mine, foreign = pending(), pending()
+    monkeypatch.setattr(TurnAdmin, "get_queryset", lambda self, request: Turn.objects.filter(pk=mine.pk))
+    assert told(operator, mine.pk, foreign.pk) == "warning: 1 cancelled, 1 no longer exists."
+    assert [Turn.objects.get(pk=each.pk).status for each in (mine, foreign)] == ["cancelled", "pending"]

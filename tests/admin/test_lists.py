@@ -146,8 +146,8 @@ def test_rows_are_found_by_the_ids_of_what_they_belong_to(operator: Client):
     lane, first, call = (rows[kind].pk for kind in ("conversation", "turn", "toolexecution"))
 
     assert len(listed(operator, "turn", q=lane)) == 2
-    assert len(listed(operator, "message", q=lane)) == 2
-    assert len(listed(operator, "message", q=first)) == 2
+    assert len(listed(operator, "message", q=lane)) == 3
+    assert len(listed(operator, "message", q=first)) == 3
     assert len(listed(operator, "message", q=call)) == 1
     assert listed(operator, "toolexecution", q=first) == [call]
     assert listed(operator, "toolexecution", q=lane) == [call]

@@ -39,6 +39,34 @@ def headings(html: str) -> list[str]:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_failed_attempts_of_a_model_call_stand_with_the_answer_that_came(viewer: Client, turnkit_model):
+    turnkit_model([{"error": {"status": 503}}, {"error": {"status": 429, "retry_after": 0}}, text("It is done.")])
+    owner = helper.conversation().submit("Please.")
+    drain()
+
+    shown = words(page(viewer, owner))
+
+    assert shown.count("failed before") == 2
+    assert shown.index("503") < shown.index("429")
+    (answer,) = owner.messages.filter(role="assistant")
+    assert [each["type"] for each in answer.metadata["failed_attempts"]] == ["TransientModelError"] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_turn_that_is_erased_while_its_page_is_made_gives_a_page(viewer: Client, monkeypatch: pytest.MonkeyPatch):
+    owner, explain = turn(conversation()), Turn.explain
+
+    def erased(self: Turn) -> object:
+        Turn.objects.filter(pk=self.pk).delete()
+        return explain(self)
+
+    monkeypatch.setattr(Turn, "explain", erased)
+    response = viewer.get(f"/admin/turnkit/turn/{owner.pk}/change/", follow=True)
+    assert response.status_code == 200
+    assert f"There is no turn {owner.pk}" in response.text
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_turn_shows_what_was_said_and_done_in_order(viewer: Client, turnkit_model: Callable[[Any], Any]):
     turnkit_model([[call("safe", {"n": 3}), call("nosuch", {"n": 4})], text("It is done.")])
     owner = helper.conversation().submit("Do 3, please.")

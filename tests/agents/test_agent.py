@@ -126,7 +126,12 @@ def test_a_name_that_cannot_become_a_tool_name_is_refused(name: Any):
         ({"max_iterations": "5"}, "`max_iterations` to be a whole number"),
         ({"max_output_tokens": 0}, "`max_output_tokens` to be a whole number of at least 1"),
         ({"max_output_tokens": 1.5}, "`max_output_tokens` to be a whole number"),
-        ({"timeout": -1}, "`timeout` to be a timedelta or whole seconds, not negative, or None, got -1"),
+        ({"timeout": -1}, "`timeout` to be a timedelta or a whole number of seconds, more than 0, or None, got -1"),
+        (
+            {"timeout": 0},
+            r"`timeout` to be a timedelta or a whole number of seconds, more than 0, or None, got 0 \(int",
+        ),
+        ({"timeout": timedelta(0)}, "`timeout` to be a timedelta or a whole number of seconds, more than 0"),
         ({"timeout": 1.5}, "`timeout` to be a timedelta"),
         ({"timeout": True}, "`timeout` to be a timedelta"),
         ({"timeout": 10**30}, "`timeout` to be "),
@@ -149,6 +154,8 @@ def test_a_name_that_cannot_become_a_tool_name_is_refused(name: Any):
         ({"thinking": {"budget": True}}, "`thinking budget` to be a whole number of at least 1"),
         ({"client": "turnkit_django.clients.LiteLLMClient"}, "`client` to be a model client"),
         ({"client": Client}, "`client` to be a model client"),
+        ({"on_event": lambda a, b: None}, "`on_event` to be a callable that can be called with one event alone"),
+        ({"on_event": [print, lambda: None]}, "`on_event` to be a callable that can be called with one event alone"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_name_of_the_agent(options: dict[str, Any], message: str):

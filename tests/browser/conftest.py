@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Response, sync_playwright
 
 SCREENSHOTS = Path(__file__).parent.parent.parent / "build" / "screenshots"
 # Without these it looks up its maker's hosts at every start.
@@ -35,8 +35,8 @@ def browser() -> Iterator[Browser]:
             pytest.fail("no Chromium was found; install Debian's package `chromium` or name it in CHROMIUM")
         pytest.skip("no Chromium: install Debian's package `chromium` or name it in CHROMIUM")
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as environment:
-        # Playwright keeps an event loop in this thread, which Django takes for async code. Hence the scope, too: tests of
-        # other modules run loops of their own.
+        # Playwright keeps an event loop in this thread, which Django takes for async code. Hence the scope, too: tests
+        # of other modules run loops of their own.
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         chromium = playwright.chromium.launch(executable_path=path, args=_QUIET)
         yield chromium
@@ -57,10 +57,11 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         )
         opened.append(context)
         context.set_default_timeout(20_000)
+        context.route("**/favicon.ico", lambda route: route.fulfill(status=204))  # browsers ask for it by themselves
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
-        page.on("response", lambda got: complaints.append(f"{got.status} {got.url}") if got.status >= 500 else None)
+        page.on("console", lambda said: complaints.append(said.text) if _is_complaint(said) else None)
+        page.on("response", lambda got: complaints.append(f"{got.status} {got.url}") if _is_refused(got) else None)
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         return page
 
@@ -68,6 +69,14 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     for context in opened:
         context.close()
     assert complaints == []
+
+
+def _is_complaint(said: ConsoleMessage) -> bool:
+    return said.type == "error" and not said.text.startswith("Failed to load resource")  # told with its address below
+
+
+def _is_refused(got: Response) -> bool:
+    return got.status >= 400
 
 
 @pytest.fixture

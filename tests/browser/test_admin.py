@@ -41,8 +41,8 @@ def operator(admin: str, open_page: Callable[..., Page]) -> Callable[..., Page]:
     return operator
 
 
-def ended_turn(question: str = "Please do 3.", answer: str = "Done: 3.") -> Turn:
-    with scripted_model([call("safe", {"n": 3}), text(answer)]):
+def ended_turn(question: str = "Please do 3.", answer: str = "Done: 3.", tool: str = "safe", n: object = 3) -> Turn:
+    with scripted_model([call(tool, {"n": n}), text(answer)]):
         turn = helper.conversation().submit(question)
         drain()
     turn.refresh_from_db()
@@ -104,7 +104,9 @@ def test_the_action_of_the_list_tells_what_it_found(
     ended_turn()
     for _ in range(3):
         helper.conversation().submit("Please do 3.")
-    page = operator()
+    page = operator(width=390)
+    page.goto(f"{admin}/turn/?status=pending")
+    assert serious_findings(page) == []
     page.goto(f"{admin}/turn/")
     page.locator("#action-toggle").check()
     page.get_by_label("Action:").select_option("cancel_selected")
@@ -119,12 +121,13 @@ def test_the_action_of_the_list_tells_what_it_found(
 def test_hostile_content_runs_nothing_and_hides_nothing(
     kind: str, admin: str, operator: Callable[..., Page], screenshot: Callable[[Page, str], None]
 ):
-    turn = ended_turn(HOSTILE, HOSTILE)
+    turn = ended_turn(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
     page = operator(dark=True)
     page.goto(f"{admin}/{kind}/")
     page.locator("#result_list th a").first.click()
     expect(page.locator("#content")).to_contain_text(turn.pk)
     assert page.locator("#content a[href^='javascript:'], #content script").count() == 0
     assert "\u202e" not in page.content()
+    expect(page.locator("#content")).to_contain_text("[U+202E]")
     assert serious_findings(page) == []
     screenshot(page, f"admin hostile {kind}")

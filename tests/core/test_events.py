@@ -60,7 +60,7 @@ class AsyncWriter:
 async def nobody_awaits(event: Event) -> None: ...
 
 
-@pytest.mark.parametrize("receiver", [print, [].append, Writer(), lambda event: None])
+@pytest.mark.parametrize("receiver", [print, [].append, iter, Writer(), lambda event: None])
 def test_a_plain_callable_may_receive_events(receiver: object):
     assert receiver_problem(receiver) == ""
 
@@ -68,3 +68,8 @@ def test_a_plain_callable_may_receive_events(receiver: object):
 @pytest.mark.parametrize("receiver", [None, "a.path", Writer, AsyncWriter(), nobody_awaits])
 def test_a_class_an_async_function_and_what_is_not_callable_may_not(receiver: object):
     assert receiver_problem(receiver) != ""
+
+
+@pytest.mark.parametrize("receiver", [lambda: None, lambda event, other: None, lambda *, event: None])
+def test_what_cannot_be_called_with_one_event_alone_may_not(receiver: object):
+    assert receiver_problem(receiver) == "a callable that can be called with one event alone"

@@ -38,6 +38,15 @@ def test_a_person_reads_a_few_lines_with_ages():
     ]
 
 
+def test_a_page_gets_one_line_a_fact():
+    long = "word " * 60
+    found = explanation(action=long.strip())
+
+    assert len(str(found).splitlines()) > 12
+    assert found.unfolded.splitlines()[-1] == f"  action      {long.strip()}"
+    assert found.unfolded.splitlines()[:-1] == str(explanation()).splitlines()[:-1]
+
+
 def test_what_is_not_there_takes_no_line():
     nothing = dict.fromkeys(("claim", "next_attempt_at", "deadline_at", "limit", "last_error"))
 

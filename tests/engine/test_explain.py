@@ -16,6 +16,7 @@ from turnkit_django.agents import registered, registry
 from turnkit_django.core.explanation import Explanation
 from turnkit_django.core.reasons import MEANINGS, Reason
 from turnkit_django.engine import reconcile, runner
+from turnkit_django.errors import ModelAccessError
 from turnkit_django.models import Turn, Wait
 from turnkit_django.models.querysets import ClockTime
 from turnkit_django.store import transitions
@@ -154,6 +155,7 @@ PATHS: dict[Reason, Callable[[World], Turn]] = {
     Reason.FAILED_MAX_BROKEN_REPLIES: lambda world: world.run(CUT, CUT, CUT),
     Reason.FAILED_MODEL_RETRIES: lambda world: limited(world, "MODEL_RETRIES", 0, lambda: world.run(BUSY)),
     Reason.FAILED_MODEL_ERROR: lambda world: world.run({"error": {"status": 400}}),
+    Reason.FAILED_NO_ACCESS: lambda world: world.run(ModelAccessError("no credentials: set `OPENAI_API_KEY`")),
     Reason.FAILED_REFUSED: lambda world: world.run(BLOCKED),
     Reason.FAILED_WORKER_ERROR: lambda world: world.inline(RuntimeError("no disk")),
     Reason.FAILED_WORKER_STOPPED: lambda world: world.inline(KeyboardInterrupt()),
@@ -305,6 +307,14 @@ def test_what_a_turn_misses_is_named(world: World):
 
     assert awaited(found) == [("turn", target.pk, edge.created_at), ("approval", asked.pk, asked.created_at)]
     assert "misses 2 things" in found.summary
+
+
+def test_a_model_that_could_not_be_asked_is_told_with_what_to_do(world: World):
+    found = PATHS[Reason.FAILED_NO_ACCESS](world).explain()
+
+    assert "could not ask openai/gpt-5-mini, for want of credentials" in found.summary
+    assert "set the variable that the last error names in the worker's environment" in found.summary
+    assert "`OPENAI_API_KEY`" in found.last_error["message"]
 
 
 def test_a_worker_that_fails_too_often_is_a_limit_too(world: World):

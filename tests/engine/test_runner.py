@@ -298,7 +298,7 @@ def test_the_limit_of_model_calls_is_exact_and_every_call_has_a_result(turnkit_m
 @anywhere
 def test_a_turn_whose_time_is_over_calls_nothing(turnkit_model, start: Start):
     model = turnkit_model([])
-    turn = start(agent(timeout=0).conversation())
+    turn = start(agent(timeout=timedelta(microseconds=1)).conversation())
     assert (ended(turn), turn.error["message"]) == (("failed", "", "BudgetError"), "turn timed out")
     assert (len(model.requests), turn.iterations) == (0, 0)
     assert_clean(model=model)

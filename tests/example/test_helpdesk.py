@@ -73,9 +73,10 @@ def test_logins_come_and_go_and_the_customers_stay() -> None:
     User.objects.create_user("somebody.else")
     seed()
     seed_logins("first")
-    seed_logins("second")
-    user = authenticate(username=ADA, password="second")
-    assert authenticate(username=ADA, password="first") is None
+    user = authenticate(username=ADA, password="first")
+    with pytest.raises(ValueError, match=f"without the logins .*, got {ADA}"):
+        seed_logins("second")
+    assert authenticate(username=ADA, password="first") == user
     assert user == Customer.objects.get(email=ADA).user
     assert (user.is_staff, user.is_superuser) == (False, False)
 

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from example_project import script
 from example_project.demo.outcome import Check
 from example_project.script import help_desk
 from turnkit_django.testing.script import ScriptRequest
@@ -62,6 +63,18 @@ def test_an_order_that_is_named_is_looked_up(text: str, number: int) -> None:
 )
 def test_a_free_question_gets_an_honest_answer(text: str, said: str) -> None:
     assert said in help_desk(request(text))["text"]
+
+
+def test_thinking_happens_once_a_turn_and_in_the_time_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(script._pondered, "wait", waits.append)
+
+    asked = help_desk(request("Think about order 1001"))
+    told = help_desk(request("Think about order 1001", ("lookup_order", ORDER)))
+
+    assert (asked["call"][0], waits) == ("lookup_order", [15])
+    assert "is shipped" in told["text"]
+    assert "I have thought about it" in help_desk(request("Think about it, please."))["text"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.testapp.fault_agents import fragile
 from tests.testapp.models import Effect
 from tests.waiting import wait_until
 from turnkit_django.models import Turn
+from turnkit_django.store import outbox
 from turnkit_django.testing import assert_clean, model_server, text
 
 pytestmark = pytest.mark.timeout(120)
@@ -164,3 +165,17 @@ def test_a_worker_lives_through_a_redis_that_is_lost_while_it_runs_a_turn(proces
         wait_until(lambda: has_ended(second), lambda: worker.log, seconds=60)
         assert worker.is_alive
     assert_clean()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_hanging_redis_is_not_asked_again_by_the_next_transactions(settings):
+    """A request that cancels many turns, each in a transaction of its own, must not wait a second for each."""
+    turns = [fragile.conversation().submit(f"charge {number}") for number in range(6)]
+    with bad_redis(None) as (url, server):
+        settings.RQ_QUEUES = {"hanging": {"URL": url, "SERIALIZER": "json"}}
+        settings.TURNKIT = {"QUEUE": "hanging"}
+        before = outbox.unsent_count
+        for turn in turns:
+            turn.conversation.submit("one more")
+        assert outbox.unsent_count - before == len(turns)
+        assert server.connections <= 2

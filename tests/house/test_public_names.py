@@ -75,7 +75,7 @@ not_submitted wake_up_sent wake_up_lost no_wake_up behind_in_lane worker_died ag
 dependencies parked time_has_come paused no_place_in_lane overdue set_aside
 calling_model running_tool between_steps running_inline overdue_in_step lease_expired inline_lease_expired
 completed cancelled stale failed_max_iterations failed_timeout failed_max_recoveries failed_max_broken_replies
-failed_model_retries failed_model_error failed_refused failed_worker_error failed_worker_stopped failed
+failed_model_retries failed_model_error failed_no_access failed_refused failed_worker_error failed_worker_stopped failed
 """
 
 

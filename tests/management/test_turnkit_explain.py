@@ -85,16 +85,26 @@ def test_of_a_conversation_the_unfinished_turns_are_named():
     )
 
 
-def test_of_a_conversation_where_all_has_ended_the_last_turn_is_named():
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_of_a_conversation_where_all_has_ended_the_last_turn_is_named(options: tuple[str, ...]):
     conversation = helper.conversation()
     conversation.submit("one").cancel()
     last = conversation.submit("two").cancel()
 
-    assert refused(conversation.pk).endswith(f"ask for one of its turns: {last.pk} (cancelled)")
+    assert refused(conversation.pk, *options).endswith(f"ask for one of its turns: {last.pk} (cancelled)")
 
 
 def test_of_a_conversation_without_turns_that_is_said():
-    assert refused("conv_unknown").endswith("got the conversation 'conv_unknown': it has no turns")
+    conversation = helper.conversation()
+
+    assert refused(conversation.pk).endswith(f"got the conversation '{conversation.pk}': it has no turns")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_of_a_conversation_that_does_not_exist_that_is_said(options: tuple[str, ...]):
+    said = refused("conv_unknown", *options)
+
+    assert said == "expected the id of a turn (`turn_…`), and there is no conversation 'conv_unknown'"
 
 
 @pytest.mark.django_db(transaction=True)

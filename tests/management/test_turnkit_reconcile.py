@@ -22,7 +22,7 @@ from turnkit_django.models.querysets import ClockTime
 from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, text
 
 pytestmark = pytest.mark.django_db
-NOTHING = "recovered 0, readied 0, overdue 0, woken 0, run 0, errors 0\n"
+NOTHING = "recovered 0, readied 0, overdue 0, woken 0, unsent 0, run 0, errors 0\n"
 
 
 def reconcile(*options: str) -> str:
@@ -49,7 +49,7 @@ def test_without_work_one_pass_says_so():
 def test_a_pass_takes_over_and_says_what_it_did(turnkit_model):
     model = turnkit_model([])
     [turn] = dead_turns(1)
-    assert reconcile() == "recovered 1, readied 0, overdue 0, woken 0, run 0, errors 0\n"
+    assert reconcile() == "recovered 1, readied 0, overdue 0, woken 0, unsent 0, run 0, errors 0\n"
     turn.refresh_from_db()
     assert (turn.status, len(model.requests)) == ("pending", 0)
 
@@ -88,15 +88,16 @@ def poisoned(turn: Turn) -> Iterator[None]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pass_that_could_not_handle_a_row_does_the_others_and_fails():
+@pytest.mark.parametrize("verbosity", ["0", "1"])
+def test_a_pass_that_could_not_handle_a_row_does_the_others_and_fails(verbosity: str):
     bad, good = (helper.conversation().submit("please") for _ in range(2))
     Turn.objects.update(deadline_at=ClockTime() - timedelta(seconds=1))
     out = StringIO()
     with poisoned(bad), pytest.raises(CommandError, match="1 rows could not be handled") as failure:
-        call_command("turnkit_reconcile", stdout=out)
+        call_command("turnkit_reconcile", "--verbosity", verbosity, stdout=out)
 
     assert failure.value.returncode == 1
-    assert "overdue 1, woken 0, run 0, errors 1" in out.getvalue()
+    assert "overdue 1, woken 0, unsent 0, run 0, errors 1" in out.getvalue()
     bad.refresh_from_db()
     good.refresh_from_db()
     assert (bad.status, good.status) == ("pending", "failed")
@@ -104,20 +105,31 @@ def test_a_pass_that_could_not_handle_a_row_does_the_others_and_fails():
     assert reconcile() == NOTHING  # it is set aside for a while
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--batch", "0"),
-        ("--batch", "-1"),
-        ("--loop", "0"),
-        ("--loop", "-0.5"),
-        ("--loop", "nan"),
-        ("--loop", "inf"),
-    ],
-)
-def test_numbers_that_make_no_sense_are_refused(options: tuple[str, str]):
-    with pytest.raises(CommandError, match="expected --batch and --loop to be positive numbers"):
-        reconcile(*options)
+def test_a_quiet_pass_without_failures_prints_nothing():
+    dead_turns(1)
+
+    assert reconcile("--verbosity", "0") == ""
+    assert reconcile() == NOTHING  # the quiet one did its work
+
+
+@pytest.mark.parametrize("batch", ["0", "-1", "1000001"])
+def test_a_batch_that_makes_no_sense_is_refused_by_name(batch: str):
+    with pytest.raises(CommandError) as refused:
+        reconcile("--batch", batch)
+
+    assert str(refused.value) == f"--batch: expected a positive whole number, at most 1000000, got {batch}"
+
+
+def test_the_largest_batch_is_taken():
+    assert reconcile("--batch", "1000000") == NOTHING
+
+
+@pytest.mark.parametrize("pause", ["0", "-0.5", "nan", "inf"])
+def test_a_pause_that_makes_no_sense_is_refused_by_name(pause: str):
+    with pytest.raises(CommandError) as refused:
+        reconcile("--loop", pause)
+
+    assert str(refused.value) == f"--loop: expected a positive number of seconds, got {pause}"
 
 
 @pytest.mark.parametrize("options", [("--batch", "many"), ("--loop", "soon"), ("--walk",)])
@@ -190,7 +202,7 @@ def test_maintenance_does_not_wait_until_work_stops_flowing_in(turnkit_model):
     turnkit_model(flowing)
     helper.conversation().submit("please")
     told = reconcile("--loop", "0.01", "--run").splitlines()
-    assert [line.split(", ")[4] for line in told] == ["run 1", "run 1", "run 1"]
+    assert [line.split(", ")[5] for line in told] == ["run 1", "run 1", "run 1"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -31,7 +31,7 @@ def quiet_unknown(n: int = 0) -> dict[str, int]:
 
 CLAIM = [
     "BEGIN",
-    "SELECT turnkit_conversation … FOR NO KEY UPDATE",
+    "SELECT turnkit_turn … FOR NO KEY UPDATE",  # joined with the lanes, which alone are locked
     "SELECT turnkit_turn … FOR NO KEY UPDATE",
     "SELECT clock_timestamp()",
     "UPDATE turnkit_turn",

@@ -14,7 +14,7 @@ import pytest
 
 from turnkit_django.clients.chat import RequestForm
 from turnkit_django.core.usage import Usage
-from turnkit_django.errors import PermanentModelError, TransientModelError
+from turnkit_django.errors import ConfigError, PermanentModelError, TransientModelError
 from turnkit_django.testing.model_server import ModelServer, model_server
 from turnkit_django.testing.script import ScriptRequest, call, raw, text
 
@@ -229,7 +229,28 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"steps": []}')
     with model_server([]) as server:
         command = [sys.executable, "-m", "turnkit_django.testing.model_server", str(tmp_path / "s.json")]
-        command += ["--port", str(server.server_port)]
+        port = server.server_port
+        command += ["--port", str(port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+    assert f"cannot listen on port {port} of 127.0.0.1" in done.stderr
+    assert "take another port; 0 takes a free one" in done.stderr
+
+
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_that_is_none_is_refused_by_number(port: int) -> None:
+    with pytest.raises(ConfigError, match=f"cannot listen on port {port} of"), model_server([], port=port):
+        pass
+
+
+def test_a_step_that_is_none_is_refused_at_the_start_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"steps": [{"text": "fine"}, {"txt": "x"}]}')
+    command = [sys.executable, "-m", "turnkit_django.testing.model_server", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert "step 2 of the script: expected" in line
+    assert '{"text": "…"}' in line
+    assert "{'txt': 'x'}" in line

@@ -16,7 +16,7 @@ from turnkit_django.core.usage import Usage
 from turnkit_django.errors import ConfigError, PermanentModelError, TransientModelError
 from turnkit_django.testing.clients import ScriptedModel
 from turnkit_django.testing.model_server import model_server
-from turnkit_django.testing.script import ScriptRequest, call, raw, text
+from turnkit_django.testing.script import ScriptPlayer, ScriptRequest, call, raw, text
 from turnkit_django.testing.strict import StrictRequestError
 
 PING = ToolSpec("ping", "Pings.", {"type": "object", "properties": {}})
@@ -298,3 +298,13 @@ def test_provider_state_must_come_back() -> None:
 
 def test_any_model_is_accessible() -> None:
     ScriptedModel().validate("acme/m")
+
+
+def test_a_list_with_a_step_that_is_none_is_refused_at_once_with_its_number() -> None:
+    with pytest.raises(ConfigError, match=r"step 2 of the script: expected .*; got \{'txt': 'x'\}"):
+        ScriptPlayer([text("fine"), {"txt": "x"}])
+    player = ScriptPlayer([text("fine")])
+    with pytest.raises(ConfigError, match="step 3 of the script: expected"):
+        player.extend([lambda request: text("fine"), 7])
+    player.extend([text("more")])
+    assert player.overrun == 0

@@ -1,9 +1,11 @@
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import psutil
 import psycopg
@@ -51,12 +53,64 @@ def test_both_servers_answer_and_leave_nothing_behind() -> None:
     assert processes_in(folder) == []
 
 
-def test_named_servers_are_used_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", "postgresql://db.example/app")
-    monkeypatch.setenv("REDIS_URL", "redis://redis.example")
+def listening(at: str | Path) -> socket.socket:
+    server = socket.socket(socket.AF_INET if isinstance(at, str) else socket.AF_UNIX)
+    server.bind((at, 0) if isinstance(at, str) else str(at))
+    server.listen()
+    return server
 
-    with embedded_servers() as running:
-        assert running == Servers("postgresql://db.example/app", "redis://redis.example")
+
+def test_named_servers_that_listen_are_used_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="Named-", dir="/tmp"))  # a socket's path must be short
+    with listening(folder / ".s.PGSQL.5499"), listening("127.0.0.1") as redis_server:
+        database_url = f"postgresql://me:secret@{quote(str(folder), safe='')}:5499/App"
+        redis_url = f"redis://:secret@127.0.0.1:{redis_server.getsockname()[1]}/3"
+        monkeypatch.setenv("DATABASE_URL", database_url)
+        monkeypatch.setenv("REDIS_URL", redis_url)
+
+        with embedded_servers() as running:
+            assert running == Servers(database_url, redis_url)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("variable", "url", "told"),
+    [
+        ("DATABASE_URL", "postgresql://me:secret@127.0.0.1:{port}/app", "127.0.0.1:{port}"),
+        ("DATABASE_URL", "postgresql://me:secret@%2Fno%2Fsuch%2FFolder/app", "/no/such/Folder:5432"),
+        ("DATABASE_URL", "postgresql://me:secret@[::1]:{port}/app", "::1:{port}"),
+        ("REDIS_URL", "redis://me:secret@127.0.0.1:{port}/0", "127.0.0.1:{port}"),
+        ("REDIS_URL", "redis://me:secret@127.0.0.1:99999/0", "127.0.0.1:99999"),
+    ],
+)
+def test_a_named_server_that_does_not_listen_is_told_without_its_password(
+    variable: str, url: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening("127.0.0.1") as gone:
+        port = str(gone.getsockname()[1])
+    monkeypatch.setenv(variable, url.replace("{port}", port))
+
+    with pytest.raises(RuntimeError) as refused, embedded_servers():
+        pass
+
+    assert str(refused.value).startswith(f"{variable} names a server at {told.replace('{port}', port)}, and nothing")
+    assert f"unset {variable}" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://one:1,two:2/app", "postgresql:///app?host=/no/such/folder"])
+def test_what_only_the_client_can_find_is_left_to_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+
+    with embedded_servers(redis=False) as running:
+        assert running.database_url == url
+
+
+def test_a_named_server_that_is_not_asked_for_need_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
+
+    with embedded_servers(redis=False):
+        pass
 
 
 @pytest.mark.usefixtures("no_servers_named")

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from turnkit_django import Tool, tool
+from turnkit_django import Tool, ToolContext, tool
 from turnkit_django.errors import ConfigError, ToolValidationError
 
 if TYPE_CHECKING:
@@ -126,6 +126,51 @@ def test_a_context_annotated_for_type_checkers_only_is_no_obstacle():
     assert list(who.spec().parameters["properties"]) == ["name"]
 
 
+@pytest.mark.parametrize("kind", [ToolContext, ToolContext | None, Annotated[ToolContext, {}], "ToolContext", Any])
+def test_a_context_may_be_annotated_with_its_class_in_every_form(kind: Any):
+    def who(name: str, context: kind) -> None: ...
+
+    assert tool(who)._definition.takes_context
+
+
+def test_a_context_of_another_class_is_refused_beside_a_raw_schema_too():
+    def outside(context: int, **arguments: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"tool `outside` .*annotated with `ToolContext`, got `<class 'int'>`"):
+        tool(parameters={})(outside)
+
+
+def test_the_context_may_be_described_and_what_is_no_argument_may_stand_in_other_sections():
+    @tool
+    def who(name: str, context: ToolContext) -> None:
+        """Ask.
+
+        Args:
+            name: Of whom.
+            context: Of the run.
+
+        Attributes:
+            anything: Is no argument.
+        """
+
+    assert list(who.spec().parameters["properties"]) == ["name"]
+
+
+def test_an_inherited_docstring_may_tell_of_other_parameters():
+    class Base(Tool):
+        def call(self, *, old: str) -> None:
+            """Do it.
+
+            Args:
+                old: What it was.
+            """
+
+    class Newer(Base):
+        def call(self, *, new: str) -> None: ...  # type: ignore[override]
+
+    assert list(Newer().spec().parameters["properties"]) == ["new"]
+
+
 def test_a_broken_docstring_is_used_whole():
     def body(a: int) -> None:
         """Do it.
@@ -147,6 +192,16 @@ def a_class(order_id: int, thing: object.__class__) -> None: ...  # type: ignore
 def a_validator(order_id: int, validator: Draft202012Validator) -> None: ...
 def wrong_default(order_id: int = None) -> None: ...  # type: ignore[assignment] # noqa: RUF013
 def odd_default(order_id: Any = object()) -> None: ...  # noqa: B008
+def other_context(order_id: int, context: dict[str, str]) -> None: ...
+def text_context(order_id: int, *, context: "str | None" = None) -> None: ...
+
+
+def unknown_entry(order_id: int, *, context: ToolContext) -> None:
+    """Look it up.
+
+    Args:
+        order: The number.
+    """
 
 
 @pytest.mark.parametrize(
@@ -162,6 +217,9 @@ def odd_default(order_id: Any = object()) -> None: ...  # noqa: B008
         (a_validator, "on `validator`, got"),
         (wrong_default, "default of `order_id` that fits its annotation, got: Input should be a valid integer"),
         (odd_default, "default of `order_id` that JSON can carry"),
+        (other_context, r"expected `context` to be annotated with `ToolContext`, got `dict\[str, str\]`; the runtime"),
+        (text_context, r"expected `context` to be annotated with `ToolContext`, got `str \| None`"),
+        (unknown_entry, "to tell of parameters, got `order`; the parameters are: `order_id`, `context`"),
     ],
 )
 def test_a_signature_that_cannot_be_used_is_refused_with_name_file_and_line(body: Any, message: str):

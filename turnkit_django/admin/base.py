@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ERROR_FLAG
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db.models import DateTimeField, Field, ForeignKey, Model, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.forms import Media
@@ -143,7 +143,11 @@ class RowAdmin(_ModelAdmin):
             return self._absent(request, key)
         title = f"{str(self.opts.verbose_name).capitalize()} {row.pk}"
         context = self.context(request, title=title, original=row, columns=self.columns(row))
-        return TemplateResponse(request, self.page_template, context | self.page(request, row))
+        try:
+            context |= self.page(request, row)
+        except ObjectDoesNotExist:  # erased since it was read
+            return self._absent(request, key)
+        return TemplateResponse(request, self.page_template, context)
 
     def _absent(self, request: HttpRequest, key: str) -> HttpResponse:
         text = f"There is no {self.opts.verbose_name} {harmless(key, limit=display.SHORT)}. Perhaps it was erased."

@@ -132,7 +132,18 @@ def attempt_facts(noted: Mapping[str, Any]) -> list[tuple[str, str]]:
     if isinstance(noted.get("seconds"), int | float):
         facts.append(("took", display.seconds(noted["seconds"])))
     facts.append(("request", noted.get("request_id")))
+    facts += [("failed before", _failure(each)) for each in _listed(noted.get("failed_attempts"))]
     return [(name, display.short(str(value))) for name, value in facts[:20] if value not in (None, "")]
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _failure(attempt: object) -> str:
+    if not isinstance(attempt, dict):
+        return ""
+    return f"{attempt.get('type', '')}: {attempt.get('message', '')} ({attempt.get('started_at') or 'no time'})"
 
 
 def _amount(cost: object) -> Decimal | None:

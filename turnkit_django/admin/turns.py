@@ -101,7 +101,6 @@ class TurnAdmin(RowAdmin):
             "facts": self._facts(row),
             "explanation": row.explain(),
             "errors": timeline.error_values(vars(row), "why", url=self.value_url(row.pk, "error")),
-            "answer": self.value(row, "output_text"),
             "steps": shown,
             "steps_page": steps,
             "page_range": steps.paginator.get_elided_page_range(steps.number, on_each_side=2, on_ends=1),
@@ -173,7 +172,12 @@ class TurnAdmin(RowAdmin):
         return HttpResponseRedirect(self._place_after(ids))
 
     def _cancel(self, request: HttpRequest, ids: list[str]) -> None:
-        counts = actions.cancel_turns(ids, note=lambda turn: self.log_change(request, turn, "Cancelled in the admin."))
+        # A site may show its people some turns only: the others do not exist for them.
+        seen = set(self.get_queryset(request).filter(pk__in=ids).values_list("pk", flat=True))
+        allowed = [each for each in ids if each in seen]
+        note = "Cancelled in the admin."
+        counts = actions.cancel_turns(allowed, note=lambda turn: self.log_change(request, turn, note))
+        counts[actions.Outcome.GONE] += len(ids) - len(allowed)
         is_done = 0 < len(ids) == counts[actions.Outcome.CANCELLED]
         level = messages.SUCCESS if is_done else messages.WARNING
         self.message_user(request, f"{actions.said(counts)}.", level)

@@ -43,7 +43,7 @@ class Agent:
         instructions: The system prompt; white space around it is removed.
         tools: Tools made by `@tool`, `Tool` classes or instances; at most 128, each name once.
         max_iterations: Model calls of a turn; 0 allows none; None: the setting `MAX_ITERATIONS`.
-        timeout: Wall time of a turn, in seconds or as a timedelta; None: the setting `TIMEOUT`.
+        timeout: Wall time of a turn, in seconds or as a timedelta, more than 0; None: the setting `TIMEOUT`.
         max_output_tokens: Of one model call; None: the setting `MAX_OUTPUT_TOKENS`.
         thinking: `{"effort": "low" | "medium" | "high"}` and/or `{"budget": tokens}`; None: the model's default.
         client: What calls the model; None: the setting `CLIENT`.

@@ -62,13 +62,13 @@ class Options:
     def duration(self, option: str, value: object) -> timedelta | None:
         if value is None:
             return None
-        seconds: float = -1
+        seconds: float = 0
         if isinstance(value, timedelta):
             seconds = value.total_seconds()
         elif isinstance(value, int) and not isinstance(value, bool):
             seconds = value
-        if seconds < 0:
-            raise self.wrong(option, "a timedelta or whole seconds, not negative, or None", value)
+        if seconds <= 0:
+            raise self.wrong(option, "a timedelta or a whole number of seconds, more than 0, or None", value)
         if seconds > MOST:
             raise self.wrong(option, f"at most {MOST} seconds, or None", value)
         return value if isinstance(value, timedelta) else timedelta(seconds=seconds)

@@ -20,12 +20,7 @@ _makers: dict[str, CodeType | None] = {}
 """The run of a module that registered each: a reload runs another code object."""
 _clashes: dict[str, str] = {}
 _lock = threading.Lock()
-
-
-class _Clash(ConfigError):
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
+_is_discovering = False
 
 
 def register(agent: Agent) -> Agent:
@@ -42,17 +37,26 @@ def register(agent: Agent) -> Agent:
     maker = _running_module(sys._getframe(1), agent.module)
     with _lock:
         known = _agents.get(agent.name)
-        if known is not None and known.fingerprint != agent.fingerprint:
-            where = f"in `{known.module}` and in `{agent.module}`"
-            if known.module == agent.module:
-                where = f"both in `{agent.module}`"
-            if known.module != agent.module or (maker is not None and maker is _makers.get(agent.name)):
-                raise _Clash(
-                    agent.name,
-                    f"expected one definition of agent `{agent.name}`, got two: {where}; give one of them another name",
-                )
+        if known is not None and _is_another(known, agent, maker):
+            message = _clash(known, agent)
+            if not _is_discovering:
+                raise ConfigError(message)
+            _clashes[agent.name] = message
         _agents[agent.name], _makers[agent.name] = agent, maker
     return agent
+
+
+def _is_another(known: Agent, agent: Agent, maker: CodeType | None) -> bool:
+    if known.fingerprint == agent.fingerprint:
+        return False
+    return known.module != agent.module or (maker is not None and maker is _makers.get(agent.name))
+
+
+def _clash(known: Agent, agent: Agent) -> str:
+    where = f"in `{known.module}` and in `{agent.module}`"
+    if known.module == agent.module:
+        where = f"both in `{agent.module}`"
+    return f"expected one definition of agent `{agent.name}`, got two: {where}; give one of them another name"
 
 
 def _running_module(frame: FrameType | None, module: str) -> CodeType | None:
@@ -67,15 +71,17 @@ def _running_module(frame: FrameType | None, module: str) -> CodeType | None:
 def discover() -> None:
     """Import the `agents` module of every installed app.
 
-    A name that is defined twice stops nothing else: `clashes()` tells, `manage.py check` reports it, and `get_agent`
-    refuses the name, so that nobody gets the wrong one of two.
+    A name that is defined twice raises nothing meanwhile, so that the modules stay importable: `clashes()` tells,
+    `manage.py check` reports it, and `get_agent` refuses the name, so that nobody gets the wrong one of two.
     """
-    for app in apps.get_app_configs():
-        if app.module is not None and module_has_submodule(app.module, "agents"):
-            try:
+    global _is_discovering
+    _is_discovering = True
+    try:
+        for app in apps.get_app_configs():
+            if app.module is not None and module_has_submodule(app.module, "agents"):
                 import_module(f"{app.name}.agents")
-            except _Clash as clash:
-                _clashes[clash.name] = str(clash)
+    finally:
+        _is_discovering = False
 
 
 def clashes() -> Mapping[str, str]:

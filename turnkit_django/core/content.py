@@ -80,7 +80,7 @@ def _number(value: int | float) -> int | float:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"JSON keys are text, got {shown(key)}")
+        raise TypeError(f"JSON keys are text, got {shown(key)} ({type(key).__name__})")
     return key
 
 

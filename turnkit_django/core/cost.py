@@ -31,7 +31,8 @@ def rate_problem(rate: object) -> str:
         is_sound = False
     if is_sound and isinstance(rate, Decimal | int | float | str):
         return ""
-    return f'US dollars per million tokens, such as "2.50", from 0 to {_HIGHEST_RATE}, got {shown(rate)}'
+    got = f"{shown(rate)} ({type(rate).__name__})"
+    return f'US dollars per million tokens, such as "2.50", from 0 to {_HIGHEST_RATE}, got {got}'
 
 
 def money(amount: Rate) -> Decimal:

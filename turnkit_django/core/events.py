@@ -386,5 +386,11 @@ def receiver_problem(value: object) -> str:
     """Why `value` cannot be called with an event; empty if it can."""
     if isinstance(value, type) or not callable(value):
         return "a function or another callable of one event"
+    try:
+        inspect.signature(value).bind(None)
+    except TypeError:
+        return "a callable that can be called with one event alone"
+    except (ValueError, NameError):
+        pass  # some builtins have no signature, some annotations no meaning at run time
     is_async = inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__)
     return "a plain function, since nobody would await an async one" if is_async else ""

@@ -119,11 +119,21 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.turn} is {self.status}: {self.reason}", _folded("  it", self.summary)]
-        lines += [_folded(f"  {name:<11}", text) for name, text in self._lines() if text]
-        return "\n".join(lines)
+        return "\n".join([self._head, *(_folded(start, text) for start, text in self._lines())])
+
+    @property
+    def unfolded(self) -> str:
+        """As `str()`, with one line a fact, however long, for a page that folds lines itself."""
+        return "\n".join([self._head, *(f"{start} {text}" for start, text in self._lines())])
+
+    @property
+    def _head(self) -> str:
+        return f"{self.turn} is {self.status}: {self.reason}"
 
     def _lines(self) -> list[tuple[str, str]]:
+        return [("  it", self.summary), *((f"  {name:<11}", text) for name, text in self._facts() if text)]
+
+    def _facts(self) -> list[tuple[str, str]]:
         """What else is known: a word and a text, which is empty if there is nothing to say."""
         held, error, deadline = self.claim, self.last_error, self.deadline_at
         if self.status in TERMINAL and deadline is not None and deadline > self.now:

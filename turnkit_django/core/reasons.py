@@ -41,6 +41,7 @@ class Reason(StrEnum):
     FAILED_MAX_BROKEN_REPLIES = "failed_max_broken_replies"
     FAILED_MODEL_RETRIES = "failed_model_retries"
     FAILED_MODEL_ERROR = "failed_model_error"
+    FAILED_NO_ACCESS = "failed_no_access"
     FAILED_REFUSED = "failed_refused"
     FAILED_WORKER_ERROR = "failed_worker_error"
     FAILED_WORKER_STOPPED = "failed_worker_stopped"
@@ -227,6 +228,13 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "failed", "found the provider of {model} unavailable too often in a row", ENDED, _ENDED, "MODEL_RETRIES"
     ),
     Reason.FAILED_MODEL_ERROR: Meaning("failed", "got an error from {model} that ended it", ENDED, _ENDED),
+    Reason.FAILED_NO_ACCESS: Meaning(
+        "failed",
+        "could not ask {model}, for want of credentials or of a model of that name: set the variable that the last "
+        "error names in the worker's environment, or mend the name, restart the worker, and submit again",
+        ENDED,
+        _ENDED,
+    ),
     Reason.FAILED_REFUSED: Meaning("failed", "was refused by {model}, or a filter blocked the answer", ENDED, _ENDED),
     Reason.FAILED_WORKER_ERROR: Meaning(
         "failed", "ran inline, where an error of the code around it ends a turn at once", ENDED, _ENDED

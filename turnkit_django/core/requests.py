@@ -122,7 +122,9 @@ def form_problem(form: Mapping[str, object]) -> str:
     """What is wrong with a row of `REQUEST_FORMS`; empty if nothing is."""
     content, length = form.get("empty_content", "null"), form.get("call_id_length")
     if content not in get_args(EmptyContent):
-        return f"expected `empty_content` in {', '.join(get_args(EmptyContent))}, got {shown(content)}"
+        texts = ", ".join(f'"{text}"' for text in get_args(EmptyContent))
+        return f"expected `empty_content` to be one of the texts {texts}, got {shown(content)}"
     if length is not None and (not isinstance(length, int) or not 6 <= length <= 40):
-        return f"expected `call_id_length` from 6 to 40, got {shown(length)}"
+        got = f"{shown(length)} ({type(length).__name__})"
+        return f"expected `call_id_length` to be a whole number from 6 to 40, or None, got {got}"
     return ""

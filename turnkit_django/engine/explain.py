@@ -45,7 +45,7 @@ _TIMED = frozenset(
 _BY_ERROR = {
     "UnfinishedAnswer": Reason.FAILED_MAX_BROKEN_REPLIES,
     "PermanentModelError": Reason.FAILED_MODEL_ERROR,
-    "ModelAccessError": Reason.FAILED_MODEL_ERROR,
+    "ModelAccessError": Reason.FAILED_NO_ACCESS,
     "Refused": Reason.FAILED_REFUSED,
     "WorkerDied": Reason.FAILED_MAX_RECOVERIES,
     "WorkerStopped": Reason.FAILED_WORKER_STOPPED,

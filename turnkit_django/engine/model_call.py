@@ -36,6 +36,7 @@ from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply
 
 _override: ModelClient | None = None
 _EMPTY_REPLIES = 2  # nothing can be told to a model that says nothing: asking once more is enough
+_LONGEST_ATTEMPT = 300  # of a failed try's error, kept with the answer that came in the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,8 @@ def _reply(run: Running, heard: Heard, calls: list[NewCall]) -> Reply:
     # In one word each, whatever the server called it: the projection tells the model by it.
     words = {ReplyKind.CUT: "length", ReplyKind.BROKEN_OFF: "error", ReplyKind.REFUSED: "content_filter"}
     metadata: dict[str, Json] = {"finish_reason": words[verdict.kind]} if verdict.kind in words else {}
+    if failed := _failed_attempts(run):
+        metadata["failed_attempts"] = failed
     is_cut = verdict.kind in {ReplyKind.CUT, ReplyKind.BROKEN_OFF}
     return Reply(
         # A cut answer without a word is kept too: the model is told that it was cut.
@@ -283,12 +286,27 @@ def _put_off(run: Running, problem: TransientModelError) -> bool:
     seconds = retry_delay(failures, retry_after=problem.retry_after, longest=conf.get().MAX_RETRY_AFTER)
     transitions.park(
         run.held.claim,
-        error=_as_error(problem),
+        error=_as_error(problem, failed_attempts=[*_failed_attempts(run), _attempt(run, problem)]),
         seconds=seconds,
         attempt=_end_of(problem),
         usage=problem.usage,
     )
     return False
+
+
+def _failed_attempts(run: Running) -> list[Json]:
+    """Tries of the open model call that failed; the row keeps them until an answer does."""
+    if not run.turn.model_failures:
+        return []
+    kept = cast("Mapping[str, Mapping[str, list[Json]]]", run.turn.error or {})
+    return list(kept.get("details", {}).get("failed_attempts", []))
+
+
+def _attempt(run: Running, problem: TransientModelError) -> dict[str, Json]:
+    told = _as_error(problem)
+    at = run.turn.attempt_started_at
+    message = str(told["message"])[:_LONGEST_ATTEMPT]
+    return {"type": told["type"], "message": message, "started_at": at.isoformat() if at else None}
 
 
 def _end_of(problem: ModelError) -> AttemptEnd:
@@ -301,5 +319,6 @@ def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:
     return False
 
 
-def _as_error(problem: Exception) -> dict[str, Json]:
-    return error(type(problem).__name__, str(problem), status_code=getattr(problem, "status_code", None))
+def _as_error(problem: Exception, **details: Json) -> dict[str, Json]:
+    status_code = getattr(problem, "status_code", None)
+    return error(type(problem).__name__, str(problem), status_code=status_code, **details)

@@ -31,6 +31,7 @@ class Counts:
         readied: Waiting turns whose time had come.
         overdue: Turns that failed because their deadline had passed.
         woken: Wake-ups sent for due turns that had none.
+        unsent: Wake-ups that could not be sent; the log says why.
         errors: Rows that could not be handled; each is logged and set aside.
     """
 
@@ -38,6 +39,7 @@ class Counts:
     readied: int = 0
     overdue: int = 0
     woken: int = 0
+    unsent: int = 0
     errors: int = 0
 
     @property
@@ -69,11 +71,14 @@ def note_pass() -> None:
 
 def _wake(counts: Counts, batch: int) -> None:
     """All in one, since each sending may take a second; one by one if a row among them cannot be written."""
+    before = reads.unsent_count()
     try:
         counts.woken = transitions.wake_due(limit=batch) or 0
     except Exception:
         for turn_id in list(reads.unwoken().values_list("pk", flat=True)[:batch]):
             counts.woken += _handled(counts, turn_id, lambda: _wake_one(turn_id))  # noqa: B023
+    counts.unsent = min(reads.unsent_count() - before, counts.woken)
+    counts.woken -= counts.unsent
 
 
 def _wake_one(turn_id: str) -> int | None:

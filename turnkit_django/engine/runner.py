@@ -81,8 +81,9 @@ def run_claimed(claimed: Claimed) -> None:
 
 
 def _drive(claimed: Claimed, held: Held) -> None:
-    run = None
+    run, before = None, connections.open_blocks()
     try:
+        claimed.news.send()
         agent = get_agent(claimed.turn.agent_name)
         _compare(agent, claimed.turn)
         run = Running.of(claimed, held, agent)
@@ -91,6 +92,7 @@ def _drive(claimed: Claimed, held: Held) -> None:
     except LostClaim:
         raise
     except (KeyboardInterrupt, SystemExit) as problem:
+        connections.roll_back_since(before)
         # If it came between a commit and its note, the claim in hand is out of date: the lease frees the turn.
         with suppress(LostClaim):
             if tool_calls.is_order_to_stop(problem) or not claimed.turn.is_background:
@@ -99,6 +101,7 @@ def _drive(claimed: Claimed, held: Held) -> None:
                 _give_back(claimed, held, run, problem)
         raise
     except (Exception, CancelledError) as problem:
+        connections.roll_back_since(before)
         _give_back(claimed, held, run, problem)
 
 

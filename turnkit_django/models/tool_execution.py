@@ -76,7 +76,3 @@ class ToolExecution(models.Model):
 
     def __str__(self) -> str:
         return f"{self.id} ({self.status})"
-
-    @property
-    def is_settled(self) -> bool:
-        return self.status in SETTLED

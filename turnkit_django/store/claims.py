@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from turnkit_django.errors import StateError
 from turnkit_django.models import Conversation, Turn
+from turnkit_django.store.outbox import News
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a worker gets with a claim: the rows as they are now, and the time on the database's clock."""
+    """What a worker gets with a claim: the rows as they are now, and the time on the database's clock.
+
+    Attributes:
+        news: The events of the claim. The holder sends them once it renews the lease, for receivers may be slow.
+    """
 
     claim: Claim
     turn: Turn
     conversation: Conversation
     now: datetime
+    news: News = field(default_factory=News)

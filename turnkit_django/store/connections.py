@@ -48,7 +48,7 @@ def current() -> BaseDatabaseWrapper:
 def in_application_transaction() -> bool:
     """Whether a transaction is open that is not just the one a Django TestCase wraps around a test."""
     blocks = current().atomic_blocks
-    return _is_manual(current()) if not blocks else not getattr(blocks[-1], "_from_testcase", False)
+    return _is_open(current()) if not blocks else not getattr(blocks[-1], "_from_testcase", False)
 
 
 def require_no_transaction(what: str) -> None:
@@ -75,39 +75,46 @@ def release() -> None:
         connection.close()
 
 
-def open_blocks() -> dict[str, int]:
-    """How deep this thread stands in atomic blocks, by database."""
-    return {connection.alias: len(connection.atomic_blocks) for connection in connections.all(initialized_only=True)}
+def open_blocks() -> dict[str, int | None]:
+    """How deep this thread stands in atomic blocks, by database; None where a transaction is open without Django's."""
+    return {each.alias: _depth(each) for each in connections.all(initialized_only=True)}
 
 
-def roll_back_since(before: Mapping[str, int]) -> bool:
+def roll_back_since(before: Mapping[str, int | None]) -> bool:
     """Roll back what foreign code has begun since `open_blocks` and left open; whether there was anything.
 
     What is written next would else be part of it, and go with it when the connection is given back.
     """
-    found = False
-    for connection in connections.all(initialized_only=True):
-        depth = before.get(connection.alias, 0)
-        while len(connection.atomic_blocks) > depth:
-            found = True
-            connection.atomic_blocks[-1].__exit__(StateError, StateError("left open"), None)
-    connection = current()
+    found = [_rolled_back(each, before.get(each.alias, 0)) for each in connections.all(initialized_only=True)]
+    return any(found)
+
+
+def _rolled_back(connection: BaseDatabaseWrapper, depth: int | None) -> bool:
+    if depth is None:
+        return False
+    found = len(connection.atomic_blocks) > depth
+    while len(connection.atomic_blocks) > depth:
+        connection.atomic_blocks[-1].__exit__(StateError, StateError("left open"), None)
     if not connection.in_atomic_block:
-        has_begun = _status(connection) in _BEGUN
-        if has_begun or _is_manual(connection) or _status(connection) == TransactionStatus.UNKNOWN:
+        found = found or _status(connection) in _BEGUN
+        if _is_open(connection) or _status(connection) == TransactionStatus.UNKNOWN:
             connection.close()  # a dead one too: the next write would find out late
-        found = found or has_begun
     return found
 
 
-def _is_manual(connection: BaseDatabaseWrapper) -> bool:
-    """Whether `set_autocommit(False)` is in force: every statement then waits for a commit that nobody makes."""
-    return connection.connection is not None and not connection.autocommit
+def _depth(connection: BaseDatabaseWrapper) -> int | None:
+    return len(connection.atomic_blocks) if connection.in_atomic_block or not _is_open(connection) else None
+
+
+def _is_open(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a transaction is open outside Django's blocks, or `set_autocommit(False)` opens one at each statement."""
+    return connection.connection is not None and (not connection.autocommit or _status(connection) in _BEGUN)
 
 
 def _status(connection: BaseDatabaseWrapper) -> TransactionStatus | None:
-    """Where PostgreSQL stands, also in a transaction that was begun past Django; None without a connection."""
-    return None if connection.connection is None else connection.connection.info.transaction_status
+    """Where PostgreSQL stands; None without a connection, or with another kind of database."""
+    info = getattr(connection.connection, "info", None)
+    return getattr(info, "transaction_status", None)
 
 
 def drop() -> None:

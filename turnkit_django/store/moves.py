@@ -20,7 +20,7 @@ from turnkit_django.errors import LostClaim
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Turn
 from turnkit_django.store import connections, outbox, reads
-from turnkit_django.store.claims import CallGone, Claim
+from turnkit_django.store.claims import CallGone, Claim, Claimed
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.outbox import News
 
@@ -112,15 +112,15 @@ def claiming(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[Concatenate
 
         def once() -> _R:
             nonlocal news
-            news = News()
+            news = News(is_held=True)
             with connections.bounded(), reads.naming(_subject(*args)):
                 return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
 
         claimed = _repeated(once, unless=lambda: found() is not None)
-        if claimed is not None:
-            return claimed
-        news.send_after_commit()
-        return cast("_R", found())
+        if claimed is None:
+            claimed = cast("_R", found())
+        _hand_over(news, claimed)
+        return claimed
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -166,6 +166,13 @@ def statement(
     return decorate
 
 
+def _hand_over(news: News, claimed: object) -> None:
+    """The events of each claim go with it to its holder."""
+    for one in claimed if isinstance(claimed, list) else [claimed]:
+        if isinstance(one, Claimed):
+            one.news.events += [event for event in news.events if event.turn_id == one.turn.pk]
+
+
 def _subject(first: object, *_: object) -> object:
     """What a move is about: an id, or the conversation of a row that is not stored yet."""
     return getattr(first, "conversation_id", first)
@@ -176,7 +183,8 @@ def _in_transaction(name: str, move: Callable[[], _R], news: News) -> _R:
         reach(f"{name}.before")
         with outbox.collecting(news):
             news.result = result = move()
-        news.send_after_commit()
+        if not news.is_held:
+            news.send_after_commit()
         if news.is_marked and news.events:
             news.transaction_id = _transaction_id()
         reach(f"{name}.written")

@@ -7,6 +7,9 @@ commit and the sending tells nobody.
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +28,10 @@ logger = logging.getLogger("turnkit")
 
 unsent_count = 0
 """Wake-ups of this process that could not be sent."""
+_LONG_SECONDS = 0.5
+_SILENCE_SECONDS = 10
+_silent_until = 0.0
+"""A Redis that hangs is not asked again for a while: a request that cancels many turns would wait for each of them."""
 
 _ADDRESSES: dict[type[Event], tuple[Signal, type[Model]]] = {
     TurnEvent: (signals.turn_changed, Turn),
@@ -49,11 +56,16 @@ def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
 
 
 def _send(turn_ids: tuple[str, ...], on_failure: Callable[[tuple[str, ...]], None]) -> None:
-    global unsent_count
+    global unsent_count, _silent_until
     for place in range(len(turn_ids)):
+        began = time.monotonic()
         try:
+            if began < _silent_until:
+                raise TimeoutError("it did not answer a moment ago")
             get_dispatcher().send_wake()
         except Exception as error:
+            if time.monotonic() - began > _LONG_SECONDS:
+                _silent_until = time.monotonic() + _SILENCE_SECONDS
             # Each try may take a second: the rest would fail alike.
             unsent = turn_ids[place:]
             unsent_count += len(unsent)
@@ -66,32 +78,49 @@ def _send(turn_ids: tuple[str, ...], on_failure: Callable[[tuple[str, ...]], Non
             return
 
 
+_thread = threading.local()
+
+
 class News:
     """The events of one try of a move.
 
     Attributes:
         events: In the order in which they are sent.
         is_marked: Whether the try shall note its transaction id, to be known again.
+        is_held: Whether somebody else sends them, at a better moment than the commit.
         result: What the move of the try gave.
     """
 
-    def __init__(self, *events: Event, is_marked: bool = False) -> None:
+    def __init__(self, *events: Event, is_marked: bool = False, is_held: bool = False) -> None:
         self.events = list(events)
         self.is_marked = is_marked
+        self.is_held = is_held
         self.transaction_id: str | None = None
         self.result: object = None
 
     def send_after_commit(self) -> None:
         """Tell all receivers when the open transaction has committed; at once if none is open."""
 
-        def deliver() -> None:
-            for event in self.events:
-                _deliver(event)
+        def send() -> None:  # no bound method: Django names the failed function in its log by its `__qualname__`
+            self.send()
 
         if not connections.current().in_atomic_block:
-            deliver()  # so would Django, but first it would take a connection out of the pool
+            self.send()  # so would Django, but first it would take a connection out of the pool
         elif self.events:
-            transaction.on_commit(deliver, using=connections.alias(), robust=True)
+            transaction.on_commit(send, using=connections.alias(), robust=True)
+
+    def send(self) -> None:
+        """Tell all receivers now; in a receiver that made a move itself, after the events that are being told."""
+        waiting: deque[Event] | None = getattr(_thread, "waiting", None)
+        if waiting is not None:
+            waiting.extend(self.events)
+            return
+        _thread.waiting = waiting = deque(self.events)
+        try:
+            while waiting:
+                _deliver(waiting.popleft())
+        finally:
+            _thread.waiting = None
 
 
 _collecting: ContextVar[News] = ContextVar("news")

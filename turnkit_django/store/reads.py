@@ -18,7 +18,7 @@ from turnkit_django.core.usage import Usage
 from turnkit_django.errors import LaneBusy
 from turnkit_django.models import Message, ToolExecution, Turn
 from turnkit_django.models.querysets import StatementTime, TurnQuerySet
-from turnkit_django.store import connections
+from turnkit_django.store import connections, outbox
 
 WAKE_LIFETIME = timedelta(seconds=30)
 """A wake-up that led to no claim by then counts as lost."""
@@ -226,6 +226,11 @@ def overdue(*, limit: int) -> list[str]:
 def unwoken() -> TurnQuerySet:
     """Due heads of lanes that no wake-up in force stands for."""
     return _turns().heads().filter(Q(wake_sent_at__isnull=True) | Q(wake_sent_at__lt=StatementTime() - WAKE_LIFETIME))
+
+
+def unsent_count() -> int:
+    """Wake-ups of this process that could not be sent."""
+    return outbox.unsent_count
 
 
 def has_due() -> bool:

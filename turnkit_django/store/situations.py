@@ -11,7 +11,7 @@ from django.db.models.functions import JSONObject
 
 from turnkit_django.core.explanation import Awaited
 from turnkit_django.core.states import OPEN, STARTED, Approval, ToolState, TurnState
-from turnkit_django.models import ToolExecution, Turn, Wait
+from turnkit_django.models import Conversation, ToolExecution, Turn, Wait
 from turnkit_django.models.querysets import ClockTime, TurnQuerySet
 from turnkit_django.store import connections
 
@@ -86,7 +86,13 @@ def _seen(row: Turn) -> Situation:
 
 
 def in_question(conversation_id: str) -> list[tuple[str, str]]:
-    """Ids and statuses of the conversation's unfinished turns in the order of the lane, or of the last one."""
+    """Ids and statuses of the conversation's unfinished turns in the order of the lane, or of the last one.
+
+    Raises:
+        Conversation.DoesNotExist: Names the id.
+    """
+    if not Conversation.objects.using(connections.alias()).filter(pk=conversation_id).exists():
+        raise Conversation.DoesNotExist(f"there is no conversation {conversation_id!r:.80}")
     of_lane = _turns().filter(conversation=conversation_id)
     place = F("lane_position")
     unfinished = of_lane.unfinished().order_by(place.asc(nulls_last=True), "pk")[:_MOST]

@@ -43,11 +43,15 @@ class ModelServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, script: Script, *, port: int, strict: bool, form: RequestForm | None) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        self._player = ScriptPlayer(script)
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except (OSError, OverflowError) as error:
+            advice = "stop what listens there, or take another port; 0 takes a free one"
+            raise ConfigError(f"cannot listen on port {port} of 127.0.0.1 ({error}): {advice}") from error
         self.requests: list[dict[str, Any]] = []
         self.violations: list[str] = []
         self.usages: list[Usage | None] = []
-        self._player = ScriptPlayer(script)
         self._states = ProviderStates()
         self._strict = strict
         self._form = form
@@ -178,6 +182,9 @@ def model_server(
         port: Where to listen on loopback; 0 takes a free one.
         strict: Answer 400 to requests that a strict provider would refuse.
         form: What the model wants of requests; None takes any of the usual forms.
+
+    Raises:
+        ConfigError: If a step of a list is none, or the port cannot be listened on.
     """
     server = ModelServer(script, port=port, strict=strict, form=form)
     # A short poll: it is also how long the end takes.
@@ -224,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"listening on {server.base_url}\n")
             sys.stdout.flush()
             stopped.get()
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         sys.stderr.write(" ".join(f"model_server: {error}".split()) + "\n")
         return 2
     return 0

@@ -12,7 +12,8 @@ A step is one answer:
 - a callable of the `ScriptRequest` returning any of these
 
 A script is a list of steps; or one callable, asked for every answer; or a mapping of conversation to a script of its
-own. When a script has nothing to say, it answers "done", and `overrun` counts that.
+own. A list with a step that is none of these is refused at once. When a script has nothing to say, it answers "done",
+and `overrun` counts that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ Script: TypeAlias = "Iterable[Step] | Callable[[ScriptRequest], Any] | Mapping[A
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 ABSENT = "(absent)"
-_WANTED = "expected text(…), call(…), a list of them, raw({…}), {'error': {…}}, an exception or a callable"
+_WANTED = (
+    'expected text("…") or {"text": "…"}, call("tool", {…}) or {"call": ["tool", {…}]}, a list of them, raw({…}) or '
+    '{"raw": {…}}, {"error": {"status": …}}, an exception or a callable'
+)
 
 
 def text(answer: str) -> dict[str, Any]:
@@ -147,7 +151,7 @@ class ScriptPlayer:
         self._lock = threading.Lock()
         if isinstance(script, Mapping) and set(script) == {"steps"}:  # the form of a JSON file
             script = script["steps"]
-        self._script = script if callable(script) or isinstance(script, Mapping) else list(script)
+        self._script = script if callable(script) or isinstance(script, Mapping) else _checked(script)
         self._keyed: dict[str, ScriptPlayer] = {}
         self._position = 0
         self._answers = 0
@@ -158,7 +162,7 @@ class ScriptPlayer:
         with self._lock:
             if not isinstance(self._script, list):
                 raise ConfigError(f"expected a script that is a list, got a {type(self._script).__name__}")
-            self._script.extend(steps)
+            self._script.extend(_checked(steps, after=len(self._script)))
 
     def answer(self, request: ScriptRequest) -> dict[str, Any] | ScriptedFailure | BaseException:
         """The next answer: a response body, an HTTP error, or an exception to raise."""
@@ -192,6 +196,18 @@ class ScriptPlayer:
                     self._keyed[name] = ScriptPlayer(scripts[key])
                 return self._keyed[name]
         return None
+
+
+def _checked(steps: Iterable[Step], *, after: int = 0) -> list[Step]:
+    """The steps, of which those that are no callables are tried; `after` so many others."""
+    checked = list(steps)
+    for number, step in enumerate(checked, start=after + 1):
+        try:
+            if not callable(step):
+                _answer_of(step, model="", number=number)
+        except ConfigError as problem:
+            raise ConfigError(f"step {number} of the script: {problem}") from problem
+    return checked
 
 
 def _is_exception_class(step: object) -> bool:

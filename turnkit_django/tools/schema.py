@@ -20,6 +20,7 @@ from pydantic_core import SchemaError, core_schema
 from turnkit_django.core.content import Json, clean_json
 from turnkit_django.errors import ConfigError, ToolError
 from turnkit_django.tools.arguments import Checker, TypedArguments
+from turnkit_django.tools.context import ToolContext
 from turnkit_django.tools.raw_schema import DATA_KEYS, NAMED_KEYS, Schema, read_raw_schema
 from turnkit_django.tools.results import to_json
 
@@ -64,10 +65,14 @@ def read_parameters(body: Callable[..., object], *, raw: Mapping[str, object] | 
     description, documented = _read_docstring(body)
     signature = _signature(body, where=where)
     takes_context = CONTEXT in signature.parameters
+    if takes_context:
+        _check_context(body, where=where)
     if raw is not None:
         reserved = _reserved(signature, where=where)
         schema, checker = read_raw_schema(raw, reserved=reserved, where=where)
     else:
+        if body.__doc__ is not None:  # an inherited docstring may tell of other parameters
+            _check_documented(documented, signature=signature, where=where)
         schema, checker = _from_signature(body, signature=signature, documented=documented, where=where)
     if (size := len(json.dumps(schema))) > MAX_SCHEMA_CHARACTERS:
         raise ConfigError(
@@ -83,8 +88,33 @@ def _read_docstring(body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         parsed = docstring_parser.parse(text, style=docstring_parser.DocstringStyle.GOOGLE)
     except docstring_parser.ParseError:
         return text, {}
-    documented = {param.arg_name: " ".join((param.description or "").split()) for param in parsed.params}
-    return parsed.description or "", documented
+    told = [param for param in parsed.params if param.args[0] == "param"]  # not the attributes of a class
+    return parsed.description or "", {each.arg_name: " ".join((each.description or "").split()) for each in told}
+
+
+def _check_documented(documented: Mapping[str, str], *, signature: inspect.Signature, where: str) -> None:
+    for name in documented:
+        if name not in signature.parameters:
+            known = ", ".join(f"`{each}`" for each in signature.parameters) or "none"
+            raise ConfigError(
+                f"{where}: expected `Args:` of the docstring to tell of parameters, got `{name:.80}`; "
+                f"the parameters are: {known}"
+            )
+
+
+def _check_context(body: Callable[..., object], *, where: str) -> None:
+    function = inspect.unwrap(body)
+    if CONTEXT not in function.__annotations__:
+        return
+    try:
+        hint = _hints(body, names=[CONTEXT], where=where)[CONTEXT]
+    except ConfigError:  # often imported for type checkers alone
+        return
+    if all(each is not ToolContext and each is not Any for each in (hint, *typing.get_args(hint))):
+        raise ConfigError(
+            f"{where}: expected `{CONTEXT}` to be annotated with `ToolContext`, got `{hint!r:.80}`; "
+            "the runtime fills it in: give a parameter that the model fills in another name"
+        )
 
 
 def _signature(body: Callable[..., object], *, where: str) -> inspect.Signature:

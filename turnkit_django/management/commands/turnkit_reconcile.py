@@ -20,6 +20,7 @@ from turnkit_django.store import connections
 
 logger = logging.getLogger("turnkit")
 
+_LARGEST_BATCH = 1_000_000
 _SHORTEST_PAUSE = 0.01  # lets nobody starve when a pass takes longer than the pause
 
 
@@ -36,8 +37,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         batch = options["batch"] if options["batch"] is not None else conf.get().MAINTENANCE_BATCH
         pause = 1.0 if options["loop"] is None else options["loop"]
-        if batch < 1 or not 0 < pause <= threading.TIMEOUT_MAX:
-            raise CommandError("expected --batch and --loop to be positive numbers")
+        if not 1 <= batch <= _LARGEST_BATCH:
+            raise CommandError(f"--batch: expected a positive whole number, at most {_LARGEST_BATCH}, got {batch}")
+        if not 0 < pause <= threading.TIMEOUT_MAX:
+            raise CommandError(f"--loop: expected a positive number of seconds, got {pause:g}")
+        self._is_quiet = options["verbosity"] == 0
         if options["loop"] is not None:
             self._loop(batch, run=options["run"], pause=pause)
         elif errors := self._pass(batch, run=options["run"]):
@@ -69,10 +73,11 @@ class Command(BaseCommand):
         counts = reconcile.run_pass(batch=batch)
         reconcile.note_pass()
         ran = drain.run_all(seconds=seconds, should_stop=should_stop) if run else 0
-        self.stdout.write(
-            f"recovered {counts.recovered}, readied {counts.readied}, overdue {counts.overdue}, "
-            f"woken {counts.woken}, run {ran}, errors {counts.errors}"
-        )
+        if counts.errors or not self._is_quiet:
+            self.stdout.write(
+                f"recovered {counts.recovered}, readied {counts.readied}, overdue {counts.overdue}, "
+                f"woken {counts.woken}, unsent {counts.unsent}, run {ran}, errors {counts.errors}"
+            )
         return counts.errors
 
 

@@ -1,0 +1,1 @@
+raise RuntimeError("a module of the application that is broken")
