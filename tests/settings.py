@@ -52,10 +52,9 @@ TEMPLATES = [
 
 # The default serves tools that only import the settings, as mypy's plugin does.
 DATABASES = {"default": dict(dj_database_url.parse(os.environ.get("DATABASE_URL", "postgresql:///postgres")))}
-DATABASES["default"] |= {
-    "CONN_HEALTH_CHECKS": True,
-    "OPTIONS": {"pool": {"min_size": 0, "max_size": 8, "timeout": 10}},
-}
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":  # a test tries another one
+    DATABASES["default"]["OPTIONS"] = {"pool": {"min_size": 0, "max_size": 8, "timeout": 10}}
 if test_database := os.environ.get("TURNKIT_TEST_DATABASE"):
     DATABASES["default"]["NAME"] = test_database
 DATABASES["default"] |= json.loads(os.environ.get("TURNKIT_TEST_CONNECTION", "{}"))
