@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import django_rq
 import pytest
 from django.db import OperationalError
+from django.test import override_settings
 from rq.job import JobStatus
 
 from turnkit_django import jobs
@@ -64,3 +65,13 @@ def test_wake_ups_do_not_pile_up_while_no_worker_runs(monkeypatch):
         get_dispatcher().send_wake()
     assert queue.count == 2
     queue.empty()
+
+
+def test_another_address_of_the_queue_is_used_at_once_and_the_first_one_again_afterwards():
+    def address() -> object:
+        return rq_dispatch._connection("turnkit").connection_pool.connection_kwargs["port"]
+
+    before = address()
+    with override_settings(RQ_QUEUES={"turnkit": {"URL": "redis://127.0.0.1:1/0", "SERIALIZER": "json"}}):
+        assert address() == 1
+    assert address() == before

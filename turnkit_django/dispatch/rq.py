@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 from django.utils import timezone
 from django_rq import get_queue
 from redis import ConnectionPool, Redis
@@ -97,3 +99,9 @@ def _connection(queue: str) -> Redis:
     bounds = {"socket_timeout": SEND_SECONDS, "socket_connect_timeout": SEND_SECONDS, "retry": Retry(NoBackoff(), 0)}
     kwargs = pool.connection_kwargs | bounds
     return Redis(connection_pool=ConnectionPool(connection_class=pool.connection_class, **kwargs))
+
+
+@receiver(setting_changed)
+def _forget(*, setting: str, **_: object) -> None:
+    if setting == "RQ_QUEUES":
+        _connection.cache_clear()
