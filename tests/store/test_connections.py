@@ -184,3 +184,16 @@ def test_a_forked_child_makes_its_own_connection_and_the_parents_goes_on():
     assert theirs.isdigit()
     assert int(theirs) != mine
     assert backend() == mine
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_open_before_is_left_alone():
+    connection.set_autocommit(False)
+    try:
+        before = connections.open_blocks()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        assert not connections.roll_back_since(before)
+        assert connection.connection is not None
+    finally:
+        connection.close()
