@@ -187,13 +187,11 @@ def _outcome(held: Claim, settlement: Settlement) -> Event:
     about = _under(held) | _call(settlement.execution_id, settlement.tool_name)
     sizes: Fields = {"result_chars": len(settlement.text), "seconds": _rounded(settlement.ran_seconds)}
     why = _why(settlement.error)
-    match settlement.status:
-        case ToolState.COMPLETED:
-            return events.ToolCallCompleted(**about, **sizes)
-        case ToolState.CANCELLED:
-            return events.ToolCallSkipped(**about, error_message=why["error_message"])
-        case ToolState.INTERRUPTED:
-            return events.ToolCallInterrupted(**about, error_message=why["error_message"])
+    if settlement.status == ToolState.COMPLETED:
+        return events.ToolCallCompleted(**about, **sizes)
+    without_result = {"cancelled": events.ToolCallSkipped, "interrupted": events.ToolCallInterrupted}
+    if kind := without_result.get(settlement.status):
+        return kind(**about, error_message=why["error_message"])
     return events.ToolCallFailed(**about, **sizes, **why)
 
 
