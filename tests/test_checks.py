@@ -165,6 +165,13 @@ def test_views_that_are_transactions_are_noted(monkeypatch: pytest.MonkeyPatch):
     assert (message.id, message.is_serious(), "non_atomic_requests" in message.hint) == ("turnkit.I001", False, True)
 
 
+def test_a_backend_of_another_name_is_asked_for_a_pool_too(monkeypatch: pytest.MonkeyPatch):
+    """Such as PostGIS, or one that counts queries."""
+    monkeypatch.setitem(connection.settings_dict, "ENGINE", "django.contrib.gis.db.backends.postgis")
+    monkeypatch.delitem(connection.settings_dict["OPTIONS"], "pool")
+    assert ids() == ["turnkit.W003"]
+
+
 def test_a_pool_with_connections_that_are_kept_needs_both_settings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(connection.settings_dict["OPTIONS"], "pool")
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 60)
@@ -261,7 +268,17 @@ class TestReconcile:
         later = timezone.now() + timedelta(minutes=6)
         monkeypatch.setattr(timezone, "now", lambda: later)
         [message] = self.deployed()
-        assert (message.id, "was seen at 20" in message.msg) == ("turnkit.W005", True)
+        assert (message.id, "was seen at 20" in message.msg, " UTC; nobody" in message.msg) == (
+            "turnkit.W005",
+            True,
+            True,
+        )
+
+    @pytest.mark.parametrize("value", [[], "x", None])
+    def test_is_not_asked_for_while_the_settings_cannot_be_read(self, value: Any):
+        with override_settings(TURNKIT=value):
+            [message] = self.deployed()
+        assert message.id == "turnkit.E003"
 
     def test_cannot_be_seen_while_redis_is_away(self):
         with override_settings(RQ_QUEUES={"away": AWAY}, TURNKIT={"QUEUE": "away"}):

@@ -19,7 +19,6 @@ from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.errors import ConfigError
 from turnkit_django.store import connections
 
-_ENGINE = "django.db.backends.postgresql"
 _WORKER = "turnkit_django.dispatch.Worker"
 _LONGEST_REASON = 300
 _LATELY = timedelta(minutes=5)
@@ -79,7 +78,7 @@ def check_autocommit(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[
 def check_pool(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.W003: a connection that a worker gives back can be had again without a new handshake."""
     alias, database = _database()
-    if database.get("ENGINE") != _ENGINE or database.get("OPTIONS", {}).get("pool"):
+    if not database or databases[alias].vendor != "postgresql" or database.get("OPTIONS", {}).get("pool"):
         return []
     message = f"The database {alias!r} has no connection pool: workers connect anew after each model call and tool."
     and_age = " and CONN_MAX_AGE to 0, which a pool needs," if database.get("CONN_MAX_AGE") else ""
@@ -151,7 +150,7 @@ def check_serializer(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[
 @register("turnkit", deploy=True)
 def check_reconcile(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """turnkit.W005: somebody runs maintenance."""
-    if next(conf.problems(conf.raw()), None) is not None or (_uses_rq() and not _has_queue()):
+    if check_settings(None) or (_uses_rq() and not _has_queue()):
         return []
     try:
         seen = get_dispatcher().last_reconcile()
@@ -163,7 +162,7 @@ def check_reconcile(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[C
         return []
     last = "No run of `turnkit_reconcile` was ever seen"
     if seen is not None:
-        last = f"The last run of `turnkit_reconcile` was seen at {seen:%Y-%m-%d %H:%M} UTC"
+        last = f"The last run of `turnkit_reconcile` was seen at {seen:%Y-%m-%d %H:%M %Z}".rstrip()
     hint = "Run `turnkit_reconcile` every minute from cron, or `turnkit_reconcile --loop 30` as a service."
     return [Warning(f"{last}; nobody takes over the turns of dead workers.", hint=hint, id="turnkit.W005")]
 
