@@ -6,7 +6,7 @@ import logging
 
 from turnkit_django.core import events
 from turnkit_django.core.content import shown
-from turnkit_django.core.display import harmless
+from turnkit_django.core.display import one_line
 from turnkit_django.core.events import Event
 
 logger = logging.getLogger("turnkit")
@@ -50,5 +50,5 @@ def _sentence(event: Event) -> str:
             told = f"{subject} {outcome}"
     if isinstance(event, events.Explained):
         # One line: a tool's or a provider's words must not look like another entry of the log.
-        told += f": {event.error_type}: {' '.join(harmless(event.error_message).split())}"
+        told += f": {event.error_type}: {one_line(event.error_message, limit=events.LONGEST_ERROR)}"
     return told

@@ -2,7 +2,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit, age, moment, one_line
+from turnkit_django.core.display import one_line
+from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit, age, moment
 from turnkit_django.core.reasons import Reason
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

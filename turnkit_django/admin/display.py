@@ -16,7 +16,7 @@ from django.utils.dateformat import format as date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from turnkit_django.core.display import harmless
+from turnkit_django.core.display import duration, harmless
 
 PREVIEW = 2_000
 """Most characters of one stored value on a page."""
@@ -24,7 +24,6 @@ SHORT = 100
 """Most characters of a name in a list."""
 NOTHING = "\N{EN DASH}"
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _LONGEST_INDENTED = 4 * PREVIEW  # JSON nested a thousand deep is mostly spaces when it is indented
 
 
@@ -100,11 +99,8 @@ def tokens(count: int) -> str:
 
 
 def seconds(amount: float) -> str:
-    """A duration in its largest whole unit."""
-    for size, unit in _UNITS:
-        if amount >= size:
-            return f"{int(amount // size)} {unit}"
-    return f"{max(amount, 0):.1f} s"
+    """A duration in its largest whole unit; below a second with a decimal."""
+    return duration(amount) if amount >= 1 else f"{max(amount, 0):.1f} s"
 
 
 def age(moment: datetime) -> str:

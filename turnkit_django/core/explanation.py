@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 from textwrap import wrap
 
 from turnkit_django.core.content import Json
-from turnkit_django.core.display import harmless
+from turnkit_django.core.display import duration, harmless, one_line
 from turnkit_django.core.reasons import Reason
 from turnkit_django.core.states import TERMINAL
 
-_LONGEST_TEXT = 500
 _WIDTH = 110
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +159,12 @@ class Explanation:
 
 def age(time: timedelta) -> str:
     """A length of time in its largest whole unit: `45 s`, `3 min`, `2 h`, `5 d`."""
-    seconds = max(int(time.total_seconds()), 0)
-    size, unit = next((each for each in _UNITS if seconds >= each[0]), _UNITS[-1])
-    return f"{seconds // size} {unit}"
+    return duration(time.total_seconds())
 
 
 def moment(at: datetime) -> str:
     """A time to the second, in UTC."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def one_line(text: str) -> str:
-    """Text of strangers, harmless and short, without line ends."""
-    return harmless(" ".join(text.split()), limit=_LONGEST_TEXT)
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -8,7 +8,8 @@ from typing import assert_never, cast
 
 from turnkit_django import conf
 from turnkit_django.core.content import Json
-from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit, moment, one_line
+from turnkit_django.core.display import one_line
+from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit, moment
 from turnkit_django.core.reasons import MEANINGS, Reason
 from turnkit_django.core.states import Phase, TurnState
 from turnkit_django.models import Turn
