@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -27,6 +28,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def redis_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis that hung in another test has not silenced this one's wake-ups."""
     monkeypatch.setattr(outbox, "_silent_until", 0.0)
+
+
+@pytest.fixture
+def configure(settings: Any) -> Callable[[dict[str, Any]], None]:
+    """Puts `TURNKIT` in force for the rest of the test."""
+
+    def change(values: dict[str, Any]) -> None:
+        settings.TURNKIT = values
+
+    return change
 
 
 @pytest.fixture(scope="session")

@@ -7,24 +7,18 @@ from playwright.sync_api import Page, expect
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from example_project.helpdesk.seed import seed, seed_logins
 from example_project.script import help_desk
 from tests.browser.conftest import serious_findings
+from tests.example.pages import PASSWORD, open_site
 from turnkit_django.models import Turn
 from turnkit_django.testing import assert_clean, drain, scripted_model
 
-PASSWORD = "a password of the tests"
 HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(2)) invoice\u202efdp.exe of order 1002"
 
 
 @pytest.fixture
 def site(settings: Settings, live_server: LiveServer) -> Iterator[str]:
-    settings.ROOT_URLCONF = "example_project.urls"
-    settings.LOGIN_URL = "helpdesk:login"
-    settings.LOGIN_REDIRECT_URL = "helpdesk:tickets"
-    settings.LOGOUT_REDIRECT_URL = "helpdesk:login"
-    seed()
-    seed_logins(PASSWORD)
+    open_site(settings)
     with scripted_model(help_desk):
         yield live_server.url
 

@@ -5,20 +5,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-PASSWORD = "of all logins"
+from tests.example.pages import open_site
 
 
 @pytest.fixture
 def site(db: None, settings: Settings) -> None:
-    """The example's pages, its customers and their logins."""
-    from example_project.helpdesk.seed import seed, seed_logins
-
-    settings.ROOT_URLCONF = "example_project.urls"
-    settings.LOGIN_URL = "helpdesk:login"
-    settings.LOGIN_REDIRECT_URL = "helpdesk:tickets"
-    settings.LOGOUT_REDIRECT_URL = "helpdesk:login"
-    seed()
-    seed_logins(PASSWORD)
+    open_site(settings)
 
 
 @pytest.fixture

@@ -5,8 +5,22 @@ from html import unescape
 from uuid import uuid4
 
 from django.test import Client
+from pytest_django import Settings
 
 from example_project.helpdesk.models import Ticket
+from example_project.helpdesk.seed import seed, seed_logins
+
+PASSWORD = "of all logins"
+
+
+def open_site(settings: Settings) -> None:
+    """The example's pages, its customers and their logins."""
+    settings.ROOT_URLCONF = "example_project.urls"
+    settings.LOGIN_URL = "helpdesk:login"
+    settings.LOGIN_REDIRECT_URL = "helpdesk:tickets"
+    settings.LOGOUT_REDIRECT_URL = "helpdesk:login"
+    seed()
+    seed_logins(PASSWORD)
 
 
 def open_by_form(client: Client, text: str) -> Ticket:

@@ -12,8 +12,7 @@ from example_project.helpdesk.models import Customer, Ticket
 from example_project.helpdesk.seed import ADA, GRACE
 from example_project.helpdesk.tickets import open_ticket
 from tests.concurrency.threads import Held
-from tests.example.conftest import PASSWORD
-from tests.example.pages import address, entries, key_of, open_by_form, word, write
+from tests.example.pages import PASSWORD, address, entries, key_of, open_by_form, word, write
 from turnkit_django.models import Conversation, Turn
 from turnkit_django.testing import ScriptedModel, assert_clean, text
 

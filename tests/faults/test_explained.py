@@ -1,26 +1,17 @@
 """Whatever a transition, or a crash inside of it, leaves behind is explained."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.faults.test_transition_crashes import places
-from tests.faults.transition_scenarios import SCENARIOS, Scenario
+from tests.faults.transition_scenarios import CRASHES, SCENARIOS, Scenario
 from turnkit_django.core.reasons import MEANINGS
 from turnkit_django.models import Turn
 from turnkit_django.testing import Crash, ScriptedModel, crash_at, drain
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def configure(settings: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
-    def change(values: dict[str, Any]) -> None:
-        settings.TURNKIT = values
-
-    return change
 
 
 def explain_all() -> list[str]:
@@ -51,11 +42,7 @@ def test_a_turn_is_explained_before_and_after_each_transition(
     assert explain_all() == sorted(scenario.whole.turns)
 
 
-@pytest.mark.parametrize(
-    ("scenario", "place"),
-    [(scenario, place) for scenario in SCENARIOS for place in places(scenario.transition)],
-    ids=str,
-)
+@pytest.mark.parametrize(("scenario", "place"), CRASHES, ids=str)
 def test_a_turn_is_explained_after_a_crash_inside_each_transition(
     scenario: Scenario,
     place: str,

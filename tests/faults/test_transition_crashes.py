@@ -1,39 +1,23 @@
 """A crash at every point inside every transition, made from the list of transitions itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.faults.transition_scenarios import SCENARIOS, Ending, Scenario
+from tests.faults.transition_scenarios import CRASHES, SCENARIOS, Ending, Scenario
 from turnkit_django.models import Turn
-from turnkit_django.store.moves import STATEMENTS, TRANSITIONS
+from turnkit_django.store.moves import TRANSITIONS
 from turnkit_django.testing import Crash, ScriptedModel, assert_clean, crash_at, drain
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def places(transition: str) -> list[str]:
-    return ["before", "committed"] if transition in STATEMENTS else ["before", "written", "committed"]
-
-
-@pytest.fixture
-def configure(settings: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
-    def change(values: dict[str, Any]) -> None:
-        settings.TURNKIT = values
-
-    return change
 
 
 def test_each_transition_has_a_scenario_and_each_scenario_a_transition():
     assert {scenario.transition for scenario in SCENARIOS} == set(TRANSITIONS)
 
 
-@pytest.mark.parametrize(
-    ("scenario", "place"),
-    [(scenario, place) for scenario in SCENARIOS for place in places(scenario.transition)],
-    ids=str,
-)
+@pytest.mark.parametrize(("scenario", "place"), CRASHES, ids=str)
 def test_a_crash_leaves_one_honest_end(
     scenario: Scenario,
     place: str,

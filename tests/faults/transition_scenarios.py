@@ -21,6 +21,7 @@ from turnkit_django.agents import registered
 from turnkit_django.engine import heartbeat, reconcile, runner
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.store import transitions
+from turnkit_django.store.moves import STATEMENTS
 from turnkit_django.testing import Crash, ScriptedModel, call, crash_at, text
 
 hasty = Agent(name="hasty", model="openai/gpt-5-mini", tools=[safe, unsafe], timeout=timedelta(microseconds=1))
@@ -342,3 +343,11 @@ SCENARIOS = [
     ),
     Scenario("unsent", World.submit, has_queue=False, whole=ANSWERED, undone=ANSWERED, done=ANSWERED),
 ]
+
+
+def _places(transition: str) -> list[str]:
+    return ["before", "committed"] if transition in STATEMENTS else ["before", "written", "committed"]
+
+
+CRASHES = [(scenario, place) for scenario in SCENARIOS for place in _places(scenario.transition)]
+"""Each scenario with each place inside its transition where a process may die."""

@@ -31,11 +31,6 @@ def wire(transactional_db: None) -> Iterator[Wire]:
             failpoints.arm(None)
 
 
-@pytest.fixture
-def configure(settings: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda values: setattr(settings, "TURNKIT", values)
-
-
 def places() -> list[int]:
     return list(Turn.objects.filter(lane_position__isnull=False).values_list("lane_position", flat=True))
 
