@@ -157,6 +157,7 @@ def test_a_long_value_is_cut_and_says_so_and_is_had_whole_as_a_file(viewer: Clie
     assert file["Content-Type"] == "text/plain; charset=utf-8"
     assert file["Content-Disposition"] == f'attachment; filename="{owner.pk}-output_text.txt"'
     assert file["X-Content-Type-Options"] == "nosniff"
+    assert file["Content-Security-Policy"] == "default-src 'none'; sandbox"
 
 
 @pytest.mark.parametrize("column", ["status", "id", "claim_token", "conversation", "nosuch", "context\0"])

@@ -346,3 +346,26 @@ def test_a_turn_that_is_gone_is_said_to_be_gone(world: World):
 
     with pytest.raises(Turn.DoesNotExist, match=f"there is no turn '{turn.pk}'"):
         turn.explain()
+
+
+STRANGE = "x\n  action      pay\x1b[2J\u202e"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {
+            "agent_name": STRANGE,
+            "not_before": ago(minutes=-5),
+            "error": {"type": "ConfigError", "message": "expected the name of a registered agent"},
+        },
+        {"status": "paused", "pause_reason": STRANGE},
+        {"status": "failed", "completed_at": ClockTime(), "error": {"type": "ModelAccessError"}, "model": STRANGE},
+    ],
+    ids=["agent", "pause", "model"],
+)
+def test_names_and_reasons_of_strangers_cannot_speak_to_the_terminal(columns: dict[str, Any], world: World):
+    said = str(changed(world.submit(), **columns).explain())
+    assert "[U+001B][2J[U+202E]" in said
+    assert {"\x1b", "\u202e"}.isdisjoint(said)
+    assert said.count("\n  action ") == 1

@@ -137,6 +137,9 @@ def test_after_the_allowed_retries_a_transient_error_fails_the_turn(turnkit_mode
         run_out(turn)
     assert (ended(turn), len(model.requests)) == (("failed", "", "TransientModelError"), 1 + retries)
     assert "down" in turn.error["message"]
+    # The last one is the error itself; a person sees the earlier ones too.
+    earlier = turn.error["details"].get("failed_attempts", [])
+    assert [attempt["type"] for attempt in earlier] == ["TransientModelError"] * retries
     assert_clean(model=model)
 
 

@@ -315,7 +315,9 @@ def _end_of(problem: ModelError) -> AttemptEnd:
 
 def _give_up(run: Running, problem: Exception, attempt: AttemptEnd) -> bool:
     usage = getattr(problem, "usage", None)
-    transitions.fail(run.held.claim, error=_as_error(problem), attempt=attempt, usage=usage)
+    earlier = _failed_attempts(run)
+    why = _as_error(problem, failed_attempts=earlier) if earlier else _as_error(problem)
+    transitions.fail(run.held.claim, error=why, attempt=attempt, usage=usage)
     return False
 
 
