@@ -17,8 +17,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import Queue, SimpleWorker
+from rq.exceptions import StopRequested
 from rq.job import Job
 from rq.serializers import JSONSerializer
+from rq.worker import WorkerStatus
 
 from turnkit_django import conf
 
@@ -35,6 +37,10 @@ _REMEMBERED = timedelta(days=30)
 _PAUSE_SECONDS = 1.0
 
 
+class _Stop(BaseException):
+    """Ends the wait for a job. RQ's `StopRequested` is an `Exception`, which redis-py swallows in places."""
+
+
 class Worker(SimpleWorker):
     """An RQ worker for wake-ups: JSON jobs, and no fork, so that one process imports litellm once and keeps its pool.
 
@@ -43,6 +49,7 @@ class Worker(SimpleWorker):
     """
 
     current: Worker | None = None
+    _is_waiting = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         # rqworker always passes a serializer, and its default is pickle: code execution for whoever writes to Redis.
@@ -59,6 +66,40 @@ class Worker(SimpleWorker):
             logger.warning("Redis was lost during a wake-up; waiting: %s", conf.clean(str(problem)), extra=told)
             while not (self.is_stopping or self._has_redis()):
                 threading.Event().wait(_PAUSE_SECONDS)
+
+    def dequeue_job_and_maintain_ttl(self, *args: Any, **options: Any) -> tuple[Job, Queue] | None:
+        """Wait for a job; the only place that a signal to stop interrupts."""
+        try:
+            try:
+                self._is_waiting = True
+                self._leave_if_told()
+                return super().dequeue_job_and_maintain_ttl(*args, **options)
+            finally:
+                self._is_waiting = False
+        except _Stop:
+            # The interrupted connection may hold an answer that nobody has read.
+            self.connection.connection_pool.disconnect(inuse_connections=False)
+            raise StopRequested from None
+
+    def heartbeat(self, *args: Any, **options: Any) -> None:
+        super().heartbeat(*args, **options)
+        # Python swallows what is raised during a `__del__`, and redis-py's pipelines have one.
+        self._leave_if_told()
+
+    def run_maintenance_tasks(self) -> None:
+        super().run_maintenance_tasks()  # type: ignore[no-untyped-call]  # of RQ
+        self._leave_if_told()
+
+    def _leave_if_told(self) -> None:
+        if self._is_waiting and self._stop_requested:
+            raise _Stop
+
+    def _shutdown(self) -> None:
+        """Called by the handler of SIGTERM and SIGINT, anywhere. RQ's loop looks at the flag before it waits."""
+        self._stop_requested = True
+        self._leave_if_told()
+        if self.get_state() == WorkerStatus.BUSY:
+            super()._shutdown()  # type: ignore[no-untyped-call]  # of RQ
 
     def _has_redis(self) -> bool:
         try:
