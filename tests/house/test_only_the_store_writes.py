@@ -19,6 +19,12 @@ ORM_WRITES = {
 }  # fmt: skip
 WRITING_SQL = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM|TRUNCATE|ALTER TABLE)\s+\"?turnkit_", re.IGNORECASE)
 LOCKING_SQL = re.compile(r"\bFOR\s+(NO\s+KEY\s+UPDATE|UPDATE|KEY\s+SHARE|SHARE)\b|\bLOCK\s+TABLE\b", re.IGNORECASE)
+MOVES = {
+    name: code
+    for path, tree in modules().items()
+    if path.startswith("store/transitions/")
+    for name, code in outer_functions(tree).items()
+}
 STORE = {path: tree for path, tree in modules().items() if path.startswith("store/")}
 IN_MEMORY_COPIES = {"engine/run.py"}
 """Where a worker's own copy of a row follows what a transition has just recorded. Nothing there can save it."""
@@ -95,7 +101,7 @@ def test_the_transitions_are_those_that_are_declared_and_live_in_one_place():
     ]
 
     assert sorted(TRANSITIONS) == sorted(name for _, name in declared)
-    assert all(path.startswith("store/transitions") for path, _ in declared)
+    assert all(path.startswith("store/transitions/") for path, _ in declared)
     assert set(STATEMENTS) < set(TRANSITIONS)
 
 
@@ -154,10 +160,10 @@ def test_a_status_is_assigned_by_transitions_and_in_a_workers_own_copies_only():
         for part in ast.walk(target)
         if isinstance(part, ast.Attribute) and part.attr == "status" and isinstance(part.ctx, ast.Store)
     }
-    assigning = [name for name, code in outer_functions(modules()["store/transitions.py"]).items() if _assigns(code)]
+    assigning = [name for name, code in MOVES.items() if _assigns(code)]
 
-    assert found <= {"store/transitions.py", *IN_MEMORY_COPIES}
-    assert assigning == ["_move"]
+    assert found <= {"store/transitions/writes.py", *IN_MEMORY_COPIES}
+    assert assigning == ["move_turn"]
 
 
 def _assigns(code: Function) -> bool:
@@ -204,8 +210,7 @@ FIRST_LINE = re.compile(
 
 
 def declared_moves() -> list[tuple[str, Function]]:
-    functions = outer_functions(modules()["store/transitions.py"])
-    return [(name, code) for name, code in functions.items() if is_move(code)]
+    return [(name, code) for name, code in MOVES.items() if is_move(code)]
 
 
 @pytest.mark.parametrize(("name", "code"), declared_moves(), ids=lambda value: value if isinstance(value, str) else "")
@@ -227,17 +232,16 @@ def _states(words: str | None) -> list[TurnState]:
 
 
 def _targets(code: Function) -> set[TurnState | None]:
-    """The states that a transition, with the private functions it uses, moves turns to. None is "as it was"."""
-    functions = outer_functions(modules()["store/transitions.py"])
+    """The states that a transition, with the functions it is made of, moves turns to. None is "as it was"."""
     found: set[TurnState | None] = set()
     seen, left = set(), [code]
     while left:
         for name, call in called(left.pop()):
-            if name in {"_move", "_end"}:
+            if name in {"move_turn", "end_turn"}:
                 found.add(_state(call))
-            elif name.startswith("_") and name in functions and name not in seen:
+            elif name in MOVES and name not in seen:
                 seen.add(name)
-                left.append(functions[name])
+                left.append(MOVES[name])
     return found
 
 

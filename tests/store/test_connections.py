@@ -12,7 +12,7 @@ from turnkit_django.engine import runner
 from turnkit_django.errors import StateError
 from turnkit_django.models import Conversation, Turn
 from turnkit_django.store import connections, transitions
-from turnkit_django.store.transitions import AttemptEnd
+from turnkit_django.store.records import AttemptEnd
 
 real = pytest.mark.django_db(transaction=True)
 

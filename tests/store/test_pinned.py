@@ -20,6 +20,7 @@ from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.store import connections, outbox, sql, transitions
 from turnkit_django.store.claims import Claim
 from turnkit_django.store.records import NewCall, Next, Reply, Settlement
+from turnkit_django.store.transitions import waking
 from turnkit_django.testing import assert_clean, call, text
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queue")]
@@ -205,7 +206,7 @@ def test_no_exception_out_of_a_dispatcher_reaches_the_submitter(
         raise RuntimeError(f"no database either for {len(turn_ids)}")
 
     monkeypatch.setattr(outbox, "get_dispatcher", no_queue)
-    monkeypatch.setattr(transitions, "unsent", no_database)
+    monkeypatch.setattr(waking, "unsent", no_database)
     before = outbox.unsent_count
     with caplog.at_level(logging.WARNING):
         turn = conversation.submit("please")

@@ -18,7 +18,7 @@ from turnkit_django.errors import LostClaim, StateError
 from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.store import reads, transitions
 from turnkit_django.store.claims import Claim
-from turnkit_django.store.transitions import AttemptEnd, Next, Reply
+from turnkit_django.store.records import AttemptEnd, Next, Reply
 from turnkit_django.testing import ScriptedModel, assert_clean, call, drain, text
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queue")]

@@ -1,0 +1,69 @@
+"""A draft becomes a row, or is known already; a row is submitted."""
+
+from __future__ import annotations
+
+from copy import copy
+
+from django.db.models import Q
+
+from turnkit_django import conf
+from turnkit_django.core.states import TurnState
+from turnkit_django.errors import StateError
+from turnkit_django.models import Conversation, Message, Turn
+from turnkit_django.store import connections, notices, outbox
+from turnkit_django.store.transitions.waking import request_wake
+from turnkit_django.store.transitions.writes import (
+    append_messages,
+    database_clock,
+    deadline_of,
+    move_turn,
+    take_place,
+    turn_rows,
+)
+
+
+def known_turn(draft: Turn, message: Message | None) -> Turn | None:
+    """The turn that an earlier try, or an earlier use of the same key, has stored."""
+    same = Q(pk=draft.pk)
+    if draft.submission_key is not None:
+        same |= Q(conversation=draft.conversation_id, submission_key=draft.submission_key)
+    known = turn_rows().filter(same).select_related("trigger").first()
+    if known is None or known.pk == draft.pk:
+        return known
+    stored = known.trigger.text if known.trigger else None
+    if stored != (message.text if message else None):
+        raise StateError(
+            f"key {draft.submission_key!r} belongs to {known.pk} of {draft.conversation_id}, which was made with "
+            "another text; use a new key for a new text"
+        )
+    return known
+
+
+def stored_turn(lane: Conversation, draft: Turn, message: Message | None) -> Turn:
+    draft = copy(draft)  # what a first try has written into it was rolled back
+    if message is not None:
+        message.turn_id = draft.pk
+        draft.trigger_id = message.pk
+        append_messages(lane, [message])
+    draft.context_sequence = lane.next_sequence - 1
+    draft.save(using=connections.alias(), force_insert=True)
+    return draft
+
+
+def submitted_turn(lane: Conversation, turn: Turn) -> Turn:
+    if turn.submitted_at is not None:
+        return turn
+    if turn.status != TurnState.PENDING:
+        raise StateError(f"{turn.pk} is {turn.status} and was never submitted; only a pending turn can be submitted")
+    now = database_clock()
+    move_turn(
+        turn,
+        TurnState.PENDING,
+        lane_position=take_place(lane),
+        submitted_at=now,
+        deadline_at=deadline_of(turn, now, conf.get().TIMEOUT),
+        wake_sent_at=now,
+    )
+    request_wake(turn.pk)
+    outbox.tell(notices.submitted(turn))
+    return turn

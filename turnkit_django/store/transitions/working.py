@@ -1,0 +1,171 @@
+"""A worker's moves under its claim, which they carry; they never join the application's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+
+from django.core.exceptions import ObjectDoesNotExist
+
+from turnkit_django.core.content import Json, Part
+from turnkit_django.core.states import Phase, TurnState
+from turnkit_django.models import Conversation, ToolExecution, Turn
+from turnkit_django.models.message import Kind, Role
+from turnkit_django.models.querysets import ClockTime
+from turnkit_django.store import notices, outbox, parameters, sql
+from turnkit_django.store.claims import Claim
+from turnkit_django.store.locks import Locks
+from turnkit_django.store.moves import erased, lost, statement, worker_move
+from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
+from turnkit_django.store.transitions.waking import wake_lane
+from turnkit_django.store.transitions.writes import (
+    NO_ATTEMPT,
+    NO_CLAIM,
+    Fields,
+    append_messages,
+    attempt_fields,
+    database_clock,
+    end_turn,
+    execution_rows,
+    interrupt_started,
+    move_turn,
+    own_message,
+)
+
+
+@statement(sql.STORE_REPLY, tells=notices.reply_stored)
+def store_reply(reply: Reply, *, calls: Sequence[NewCall], then: Next, lease_seconds: int) -> Fields:
+    """RUNNING → RUNNING. Keep the model's answer, its bill and its calls, and start what comes next."""
+    return parameters.of_reply(reply, calls, then, lease_seconds)
+
+
+@statement(sql.START_TOOL, tells=notices.tool_started)
+def start_tool(execution_id: str, *, tool_name: str, arguments: Json, lease_seconds: int) -> Fields:
+    """RUNNING → RUNNING. From here on the tool's effect is unknown until it is settled."""
+    return {"execution_id": execution_id, "arguments": parameters.dump(arguments), "lease_seconds": lease_seconds}
+
+
+@statement(sql.SETTLE_TOOL, tells=notices.tool_settled)
+def settle_tool(settlement: Settlement, *, call_id: str, call_key: str, then: Next, lease_seconds: int) -> Fields:
+    """RUNNING → RUNNING. Keep a tool's outcome with the message the model reads, and start what comes next."""
+    return parameters.of_settlement(settlement, call_id, call_key, then, lease_seconds)
+
+
+@worker_move
+def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> None:
+    """RUNNING → COMPLETED. Keep the answer; the lane is free."""
+    lane, turn = _held(locks, held)
+    bill = _bill(turn, reply)
+    parts: Sequence[Part] = reply.parts if reply else [{"type": "text", "text": text}]
+    message = own_message(turn, Role.ASSISTANT, Kind.TEXT, parts)
+    if reply is not None:
+        message.provider, message.metadata = reply.provider, reply.message_metadata()
+        outbox.tell(notices.model_completed(turn, reply))
+    append_messages(lane, [message])
+    fields = _without_claim(turn) | bill | {"phase": Phase.OUTPUT, "output_text": text, "error": None}
+    move_turn(turn, TurnState.COMPLETED, completed_at=ClockTime(), **fields)
+    outbox.tell(notices.completed(turn))
+    if turn.submitted_at is None:
+        wake_lane(lane.pk)
+
+
+@worker_move
+def fail(
+    locks: Locks,
+    held: Claim,
+    *,
+    error: Json,
+    attempt: AttemptEnd,
+    usage: Mapping[str, int] | None = None,
+    reply: Reply | None = None,
+    calls: Sequence[NewCall] = (),
+) -> None:
+    """RUNNING → FAILED. Say why, keep a refused `reply` with its calls, close open calls; the lane is free.
+
+    `usage` came with a failed model call that had no reply.
+    """
+    lane, turn = _held(locks, held)
+    bill = _bill(turn, reply) | _unpriced(turn, usage) | {"revision": turn.revision + 1}
+    if reply is not None:
+        _keep(lane, turn, reply, calls)
+    end_turn(locks, lane, turn, TurnState.FAILED, error=error, attempt=attempt, **bill)
+    if turn.submitted_at is None:
+        wake_lane(lane.pk)
+
+
+@worker_move
+def park(
+    locks: Locks,
+    held: Claim,
+    *,
+    error: Json,
+    seconds: float,
+    attempt: AttemptEnd,
+    usage: Mapping[str, int] | None = None,
+) -> None:
+    """RUNNING → WAITING. The provider wants to be asked later; the worker is free, the work is kept."""
+    _lane, turn = _held(locks, held)
+    fields = _without_claim(turn) | attempt_fields(turn, attempt, error) | _unpriced(turn, usage)
+    later = database_clock() + timedelta(seconds=seconds)
+    move_turn(turn, TurnState.WAITING, error=error, not_before=later, model_failures=turn.model_failures + 1, **fields)
+    outbox.tell(notices.parked(turn))
+
+
+@worker_move
+def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: AttemptEnd, is_fault: bool) -> None:
+    """RUNNING → PENDING. Give the turn back, after a fault of this worker with a back-off."""
+    lane, turn = _held(locks, held)
+    interrupt_started(locks, lane, turn)
+    fields = _without_claim(turn) | attempt_fields(turn, attempt, error) | {"error": error}
+    if is_fault:
+        fields |= {"attempts": turn.attempts + 1, "not_before": database_clock() + timedelta(seconds=seconds)}
+    move_turn(turn, TurnState.PENDING, **fields)
+    outbox.tell(notices.released(turn))
+    if not is_fault:
+        wake_lane(lane.pk)
+
+
+def _held(locks: Locks, held: Claim) -> tuple[Conversation, Turn]:
+    try:
+        lane = locks.lane(held.conversation_id)
+        turn = locks.turn(held.turn_id)
+    except ObjectDoesNotExist:
+        raise erased(held) from None
+    if turn.claim_token != held.token or turn.revision != held.revision:
+        raise lost(held)
+    return lane, turn
+
+
+def _without_claim(turn: Turn) -> Fields:
+    """What a worker's closing write sets: it still counts the revision, so that it is known to have committed."""
+    return {**NO_CLAIM, "revision": turn.revision + 1}
+
+
+def _bill(turn: Turn, reply: Reply | None) -> Fields:
+    if reply is None:
+        return {}
+    counts = _added(turn, reply.usage.counts())
+    known = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
+    return {**counts, **NO_ATTEMPT, "cost": known, "model_failures": 0, "broken_replies": 0}
+
+
+def _keep(lane: Conversation, turn: Turn, reply: Reply, calls: Sequence[NewCall]) -> None:
+    """Store a reply that ends the turn, with the rows of what it proposed."""
+    outbox.tell(notices.model_completed(turn, reply, calls))
+    if reply.parts:
+        kind = Kind.TOOL_CALL if calls else Kind.TEXT
+        message = own_message(turn, Role.ASSISTANT, kind, reply.parts)
+        message.provider, message.metadata = reply.provider, reply.message_metadata()
+        append_messages(lane, [message])
+    execution_rows().bulk_create(ToolExecution(turn_id=turn.pk, **asdict(call)) for call in calls)
+    outbox.tell(*(notices.call_created(turn, call) for call in calls))
+
+
+def _unpriced(turn: Turn, usage: Mapping[str, int] | None) -> Fields:
+    """Tokens that a failed call reported count; what they cost is not known."""
+    return {**_added(turn, usage), "cost": None} if usage else {}
+
+
+def _added(turn: Turn, counts: Mapping[str, int]) -> Fields:
+    return {name: getattr(turn, name) + count for name, count in counts.items()}
