@@ -30,6 +30,9 @@ class Conversation(ConversationVerbs, models.Model):
     principal = models.JSONField(null=True, blank=True, help_text="Identity under which its turns act.")
     next_sequence = models.PositiveBigIntegerField(default=1, db_default=1)
     next_lane_position = models.PositiveBigIntegerField(default=1, db_default=1)
+    unread_count = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Messages that were delivered and that no turn has sent to a model yet."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class Conversation(ConversationVerbs, models.Model):
         constraints = [
             models.CheckConstraint(
                 name="turnkit_conversation_numbers_start_at_one",
-                condition=never_negative("next_sequence", "next_lane_position")
+                condition=never_negative("next_sequence", "next_lane_position", "unread_count")
                 & ~models.Q(next_sequence=0)
                 & ~models.Q(next_lane_position=0),
             ),

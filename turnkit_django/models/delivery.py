@@ -51,6 +51,9 @@ class Delivery(models.Model):
     sequence = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Order of steering inputs of a turn.")
     request_id = models.CharField(max_length=32, blank=True, default="", db_default="")
     outcome = models.TextField(choices=choices(Outcome), blank=True, default="", db_default="")
+    hops = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="How many messages of agents led to it, itself included."
+    )
     attempts = models.PositiveIntegerField(default=0, db_default=0)
     not_before = models.DateTimeField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
@@ -65,6 +68,13 @@ class Delivery(models.Model):
             models.Index(
                 fields=["created_at"], name="turnkit_delivery_pending", condition=Q(delivered_at__isnull=True)
             ),
+        ]
+        indexes += [
+            models.Index(
+                fields=["destination", "created_at"],
+                name="turnkit_delivery_unread",
+                condition=Q(delivered_at__isnull=False, request_id="", target_turn__isnull=True),
+            )
         ]
         indexes += [
             models.Index(fields=[link], name=f"turnkit_dlv_{link}", condition=Q(**{f"{link}__isnull": False}))

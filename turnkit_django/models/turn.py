@@ -26,6 +26,7 @@ _NUMBERS = (
     "model_failures",
     "broken_replies",
     "depth",
+    "hops",
     "revision",
     "context_sequence",
     "pending_dependencies",
@@ -72,6 +73,19 @@ class Turn(TurnVerbs, models.Model):
         "turnkit.Message", on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_index=False
     )
     depth = models.PositiveIntegerField(default=0, db_default=0)
+    hops = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="How many messages of agents led to it, one after another."
+    )
+    callback = models.ForeignKey(
+        "turnkit.Conversation",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+        help_text="Where its end is told.",
+    )
+    callback_error = models.JSONField(null=True, blank=True, help_text="Why its end was not told there.")
 
     agent_name = models.TextField()
     agent_version = models.TextField(blank=True, default="", db_default="")
@@ -113,6 +127,9 @@ class Turn(TurnVerbs, models.Model):
     open_steering = models.PositiveIntegerField(default=0, db_default=0)
     open_waiters = models.PositiveIntegerField(default=0, db_default=0)
     pending_dependencies = models.PositiveIntegerField(default=0, db_default=0)
+    has_wait_input = models.BooleanField(
+        default=False, db_default=False, help_text="Whether the results it waited for are still to be told to it."
+    )
 
     input_tokens = models.PositiveBigIntegerField(default=0, db_default=0)
     output_tokens = models.PositiveBigIntegerField(default=0, db_default=0)
@@ -142,6 +159,9 @@ class Turn(TurnVerbs, models.Model):
         conversation_id: str
         root_id: str | None
         trigger_id: str | None
+        parent_execution_id: str | None
+        callback_id: str | None
+        retry_of_id: str | None
         messages: RelatedManager[Message]
         tool_executions: RelatedManager[ToolExecution]
         children: RelatedManager[Turn]
@@ -165,6 +185,7 @@ class Turn(TurnVerbs, models.Model):
             models.Index(fields=["parent"], name="turnkit_turn_of_parent", condition=Q(parent__isnull=False)),
             models.Index(fields=["trigger"], name="turnkit_turn_of_trigger", condition=Q(trigger__isnull=False)),
             models.Index(fields=["retry_of"], name="turnkit_turn_retry_of", condition=Q(retry_of__isnull=False)),
+            models.Index(fields=["callback"], name="turnkit_turn_callback", condition=Q(callback__isnull=False)),
         ]
         constraints = [
             models.CheckConstraint(name="turnkit_turn_status_is_known", condition=one_of("status", TurnState)),

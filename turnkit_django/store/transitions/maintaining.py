@@ -11,12 +11,12 @@ from turnkit_django.store import notices, outbox
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import maintenance
 from turnkit_django.store.records import AttemptEnd
+from turnkit_django.store.transitions.ending import end_turn
 from turnkit_django.store.transitions.waking import wake_lane
 from turnkit_django.store.transitions.writes import (
     NO_CLAIM,
     attempt_fields,
     database_clock,
-    end_turn,
     interrupt_started,
     move_turn,
     turn_rows,

@@ -9,11 +9,11 @@ from turnkit_django.store import connections
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import transition
 from turnkit_django.store.records import AttemptEnd
+from turnkit_django.store.transitions.ending import end_turn
 from turnkit_django.store.transitions.starting import known_turn, stored_turn, submitted_turn
 from turnkit_django.store.transitions.waking import request_wake, wake_lane
 from turnkit_django.store.transitions.writes import (
     append_messages,
-    end_turn,
     turn_rows,
 )
 

@@ -18,6 +18,7 @@ from turnkit_django.store.claims import Claim
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import erased, lost, statement, worker_move
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
+from turnkit_django.store.transitions.ending import end_turn
 from turnkit_django.store.transitions.waking import wake_lane
 from turnkit_django.store.transitions.writes import (
     NO_ATTEMPT,
@@ -26,7 +27,6 @@ from turnkit_django.store.transitions.writes import (
     append_messages,
     attempt_fields,
     database_clock,
-    end_turn,
     execution_rows,
     interrupt_started,
     move_turn,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never, cast
 
 from turnkit_django.core.content import Json, Part, as_text, result_part
-from turnkit_django.core.states import ToolState, TurnState, check_move
+from turnkit_django.core.states import ToolState, check_move
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.models.querysets import ClockTime, TurnQuerySet
@@ -19,7 +19,7 @@ Fields = dict[str, Any]
 NO_CLAIM: Fields = dict.fromkeys(("claim_token", "claimed_by", "claimed_at", "lease_expires_at"))
 NO_ATTEMPT: Fields = dict.fromkeys(("attempt_id", "attempt_started_at", "attempt_reserved"))
 OPEN_CALLS = (ToolState.PENDING.value, ToolState.RUNNING.value)
-_UNKNOWN = "Whether it took effect is unknown: check before you call it again."
+UNKNOWN = "Whether it took effect is unknown: check before you call it again."
 
 
 def turn_rows() -> TurnQuerySet:
@@ -76,26 +76,6 @@ def own_message(turn: Turn, role: Role, kind: Kind, parts: Sequence[Part]) -> Me
     return Message(turn_id=turn.pk, role=role.value, kind=kind.value, content=list(parts))
 
 
-def end_turn(
-    locks: Locks, lane: Conversation, turn: Turn, state: TurnState, *, error: Json, attempt: AttemptEnd, **fields: Any
-) -> None:
-    """To a final state other than completed: no call stays open, no claim in force."""
-    why = {"cancelled": "the turn was cancelled", "failed": "the turn failed", "stale": "its process died"}[state]
-    closed = [_closed(turn, execution, why) for execution in locks.executions(turn.pk, statuses=OPEN_CALLS)]
-    if closed:
-        append_messages(lane, [result_message(turn, execution, text) for execution, text in closed])
-    fields |= NO_CLAIM | attempt_fields(turn, attempt, error)
-    move_turn(turn, state, error=error, completed_at=ClockTime(), **fields)
-    outbox.tell(notices.ended(turn))
-
-
-def _closed(turn: Turn, execution: ToolExecution, why: str) -> tuple[ToolExecution, str]:
-    if execution.status == ToolState.RUNNING:
-        return execution, close_call(turn, execution, ToolState.INTERRUPTED, f"{why} while this tool ran. {_UNKNOWN}")
-    text = f"{why} before this tool was started: it did not run."
-    return execution, close_call(turn, execution, ToolState.CANCELLED, text)
-
-
 def interrupt_started(locks: Locks, lane: Conversation, turn: Turn) -> None:
     """A started call without an outcome: one that may be repeated is pending again, another's outcome is unknown."""
     results = []
@@ -104,7 +84,7 @@ def interrupt_started(locks: Locks, lane: Conversation, turn: Turn) -> None:
             execution_rows().filter(pk=execution.pk).update(status=ToolState.PENDING)
         else:
             text = close_call(
-                turn, execution, ToolState.INTERRUPTED, f"the worker stopped while this tool ran. {_UNKNOWN}"
+                turn, execution, ToolState.INTERRUPTED, f"the worker stopped while this tool ran. {UNKNOWN}"
             )
             results.append(result_message(turn, execution, text))
     if results:
