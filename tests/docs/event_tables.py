@@ -1,4 +1,4 @@
-"""The tables of `docs/events.md`, made from the docstrings of `core/events.py`.
+"""The tables of `docs/events.md`, made from the docstrings of `core/events/`.
 
 `python -m tests.docs.event_tables` writes them into the page.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from turnkit_django.core.events import CATALOGUE, FAMILIES, Event
 
 PAGE = Path(__file__).parents[2] / "docs/events.md"
-START, END = "<!-- made from core/events.py: {} -->", "<!-- end -->"
+START, END = "<!-- made from core/events/: {} -->", "<!-- end -->"
 
 
 def tables() -> dict[str, str]:
