@@ -30,8 +30,8 @@ from turnkit_django.errors import ConfigError
 
 _RATE_KEYS = frozenset({"input", "output", "cache_read", "cache_write", "thinking"})
 _FORM_KEYS = frozenset({"call_id_length", "empty_content"})
-_MAY_BE_ZERO = frozenset({"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS"})
-_WAITS = frozenset({"LEASE_SECONDS", "MODEL_TIMEOUT", "MAX_RETRY_AFTER", "WORKER_SLICE"})
+_MAY_BE_ZERO = frozenset({"MAX_RECOVERIES", "MODEL_RETRIES", "MAX_ITERATIONS", "MAX_DEPTH", "MAX_HOPS"})
+_WAITS = frozenset({"LEASE_SECONDS", "MODEL_TIMEOUT", "TOOL_TIMEOUT", "MAX_RETRY_AFTER", "WORKER_SLICE"})
 _KINDS: Mapping[object, str] = {str: "a text", int: "a whole number", Mapping: "a dict", type(None): "None"}
 _METHODS = {
     "CLIENT": ("validate", "complete"),
@@ -63,12 +63,18 @@ class Settings:
     """Most rows of one kind that one maintenance pass looks at."""
     MAX_ITERATIONS: int = 25
     """Model calls of a turn."""
+    MAX_DEPTH: int = 3
+    """How deep agents may call agents under a root turn, which has depth 0."""
+    MAX_HOPS: int = 20
+    """How many messages of agents, one after another, may lead to the next one; 0 lets no agent send any."""
     TIMEOUT: int | None = None
     """Wall time of a turn from its submission or inline start; None is 300 inline and no limit in the background."""
     MAX_OUTPUT_TOKENS: int = 8192
     """Sent with every model call."""
+    TOOL_TIMEOUT: int = 300
+    """Most seconds for the body of a tool; past them its worker counts as dead when the lease ends."""
     MODEL_TIMEOUT: int = 600
-    """Most seconds without a byte from a provider."""
+    """Most seconds for a model call, and without a byte from a provider."""
     MODEL_RETRIES: int = 5
     """Transient model errors in a row before a submitted turn fails; an inline turn fails at the first one."""
     MAX_RETRY_AFTER: int = 900

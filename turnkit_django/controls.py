@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from turnkit_django.core.content import shown
+from turnkit_django.engine.drafts import new_turn
+from turnkit_django.errors import InputError
 from turnkit_django.models import Turn
 from turnkit_django.store import reads, transitions
 
@@ -19,3 +24,31 @@ def cancel_by_id(turn_id: str) -> bool:
         Turn.DoesNotExist: If there is none.
     """
     return transitions.cancel(turn_id) is not None
+
+
+def wait_for(turn: Turn, targets: Sequence[Turn | str]) -> Turn:
+    if not targets:
+        raise InputError(f"{turn.pk}: expected at least one turn to wait for, got none")
+    target_ids = dict.fromkeys(_id_of(turn, target) for target in targets)
+    transitions.open_waits(turn.pk, list(target_ids))
+    return reads.refreshed(turn)
+
+
+def _id_of(turn: Turn, target: object) -> str:
+    if isinstance(target, Turn):
+        return target.pk
+    if isinstance(target, str):
+        return target
+    got = f"{shown(target)} ({type(target).__name__})"
+    raise InputError(f"{turn.pk}: expected turns or their ids to wait for, got {got}")
+
+
+def retry(turn: Turn) -> Turn:
+    """A new turn at the end of the lane, of the agent as it is defined now; the options are those of the failed one."""
+    failed = reads.turn(turn.pk)
+    draft = new_turn(failed.conversation, {})
+    draft.retry_of_id = failed.pk
+    draft.model, draft.options = failed.model, failed.options
+    draft.context, draft.principal = failed.context, failed.principal
+    draft.callback_id, draft.hops = failed.callback_id, failed.hops
+    return transitions.retry(draft)

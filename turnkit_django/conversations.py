@@ -10,10 +10,19 @@ from django.db.models import Model
 
 from turnkit_django import observers
 from turnkit_django.agents import Agent
-from turnkit_django.core.content import Json, clean_text, shown
+from turnkit_django.core.content import Json
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import runner
-from turnkit_django.engine.drafts import json_object, new_conversation, new_message, new_turn, require_text
+from turnkit_django.engine.drafts import (
+    checked_key,
+    json_object,
+    new_conversation,
+    new_message,
+    new_turn,
+    require_saved,
+    require_text,
+    saved_conversation,
+)
 from turnkit_django.errors import InputError
 from turnkit_django.failpoints import reach
 from turnkit_django.models import Conversation, Message, Turn
@@ -24,7 +33,6 @@ from turnkit_django.store.claims import Claimed
 _INSTEAD = (
     "a worker runs a submitted turn, and cannot call it; use the agent's `on_event`, the setting `ON_EVENT` or a signal"
 )
-_LONGEST_KEY = 255  # it is indexed
 
 
 def open_conversation(
@@ -56,7 +64,7 @@ def open_conversation(
 
 
 def say(conversation: Conversation, text: str, *, metadata: Mapping[str, Json] | None = None) -> Message:
-    _require_saved(conversation)
+    require_saved(conversation)
     message = new_message(conversation, text, metadata=json_object("metadata", metadata))
     return transitions.say(message)
 
@@ -65,11 +73,18 @@ def prepare(conversation: Conversation, text: str | None, *, key: str | None = N
     return _start(conversation, text, key=key, options=options, is_submission=False)
 
 
-def submit(conversation: Conversation, text: str, *, key: str | None = None, **options: Any) -> Turn:
+def submit(
+    conversation: Conversation,
+    text: str,
+    *,
+    key: str | None = None,
+    callback: Conversation | None = None,
+    **options: Any,
+) -> Turn:
     require_text(text)
     if options.get("on_event") is not None:
         raise InputError(f"{conversation.pk}: expected no `on_event` for a turn that is submitted: {_INSTEAD}")
-    turn = _start(conversation, text, key=key, options=options, is_submission=True)
+    turn = _start(conversation, text, key=key, options=options, is_submission=True, callback=callback)
     reach("submitted")
     return turn
 
@@ -81,7 +96,7 @@ def ask(conversation: Conversation, text: str, *, key: str | None = None, **opti
 
 def run_here(conversation: Conversation, text: str | None = None, *, key: str | None = None, **options: Any) -> Turn:
     connections.require_no_transaction(f"a turn of {conversation.pk}")
-    _require_saved(conversation)
+    require_saved(conversation)
     draft, message = _draft(conversation, text, key=key, options=options)
     claimed = transitions.claim_new(draft, runner.holder(), message=message)
     if isinstance(claimed, Claimed):
@@ -97,10 +112,11 @@ def run_turn(turn: Turn) -> Turn:
     return reads.refreshed(turn)
 
 
-def submit_turn(turn: Turn) -> Turn:
+def submit_turn(turn: Turn, *, callback: Conversation | None = None) -> Turn:
     if turn.follower is not None:
         raise InputError(f"{turn.pk} was prepared with `on_event`, so it cannot be submitted: {_INSTEAD}")
-    transitions.submit(turn.pk)
+    told = _callback(callback)
+    transitions.submit(turn.pk, callback_id=told.pk if told else None)
     reach("submitted")
     return reads.refreshed(turn)
 
@@ -122,25 +138,35 @@ def run(agent: Agent, task: str, **options: Any) -> Run:
     return Run(run_turn(_for_task(agent, task, options, is_submission=False)))
 
 
-def submit_run(agent: Agent, task: str, **options: Any) -> Run:
-    turn = _for_task(agent, task, options, is_submission=True)
+def submit_run(agent: Agent, task: str, *, callback: Conversation | None = None, **options: Any) -> Run:
+    turn = _for_task(agent, task, options, is_submission=True, callback=callback)
     reach("submitted")
     return Run(turn)
 
 
-def _for_task(agent: Agent, task: str, options: dict[str, Any], *, is_submission: bool) -> Turn:
+def _for_task(
+    agent: Agent, task: str, options: dict[str, Any], *, is_submission: bool, callback: Conversation | None = None
+) -> Turn:
     require_text(task)
     opened = {name: options.pop(name) for name in ("subject", "metadata", "context", "principal") if name in options}
     conversation = new_conversation(agent, **opened)
     draft, message = _draft(conversation, task, key=None, options=options)  # all is checked before a row is written
+    draft.callback = _callback(callback)
     return transitions.start(draft, message=message, is_submission=is_submission, opening=conversation)
 
 
 def _start(
-    conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any], is_submission: bool
+    conversation: Conversation,
+    text: str | None,
+    *,
+    key: str | None,
+    options: dict[str, Any],
+    is_submission: bool,
+    callback: Conversation | None = None,
 ) -> Turn:
-    _require_saved(conversation)
+    require_saved(conversation)
     draft, message = _draft(conversation, text, key=key, options=options)
+    draft.callback = _callback(callback)
     turn = transitions.start(draft, message=message, is_submission=is_submission)
     turn.follower = turn.follower or draft.follower
     observers.follow_known(turn.pk, turn.follower)
@@ -151,18 +177,13 @@ def _draft(
     conversation: Conversation, text: str | None, *, key: str | None, options: dict[str, Any]
 ) -> tuple[Turn, Message | None]:
     """Rows that are not stored yet, of checked input."""
-    if key is not None and (not isinstance(key, str) or not key.strip() or len(key) > _LONGEST_KEY):
-        wanted = f"a text of 1 to {_LONGEST_KEY} characters that is not blank"
-        is_long = isinstance(key, str) and len(key) > _LONGEST_KEY
-        got = f"a text of {len(key)} characters" if is_long else f"{shown(key)} ({type(key).__name__})"
-        raise InputError(f"{conversation.pk}: expected `key` to be {wanted}, got {got}")
+    submission_key = None if key is None else checked_key(conversation.pk, key)
     message = None if text is None else new_message(conversation, text, metadata={})
     turn = new_turn(conversation, options)
-    turn.submission_key = None if key is None else clean_text(key)
+    turn.submission_key = submission_key
     turn.follower = observers.follow(turn.pk, options.get("on_event"))
     return turn, message
 
 
-def _require_saved(conversation: Conversation) -> None:
-    if conversation._state.adding or conversation.pk is None:
-        raise InputError("the conversation is not saved; open one with `agent.conversation()`")
+def _callback(callback: Conversation | None) -> Conversation | None:
+    return None if callback is None else saved_conversation("callback", callback)

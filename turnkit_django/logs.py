@@ -18,6 +18,7 @@ _LEVELS: dict[type[Event], int] = {
     events.TurnParked: logging.WARNING,
     events.TurnRecovered: logging.WARNING,
     events.ToolCallInterrupted: logging.WARNING,
+    events.DeliverySetAside: logging.WARNING,
     # How turns end, and what went wrong on the way.
     events.TurnCompleted: logging.INFO,
     events.TurnCancelled: logging.INFO,
@@ -44,6 +45,8 @@ def _sentence(event: Event) -> str:
             return f"{subject}: message {event.message_id} of role {event.role} created"
         case events.ToolCallEvent():
             told = f"{subject}: tool call {event.execution_id} of {shown(event.tool_name)} {outcome}"
+        case events.DeliveryEvent():
+            told = f"delivery {event.delivery_id} from {event.source_id} to {event.destination_id} {outcome}"
         case events.ModelCallEvent():
             told = f"{subject}: {kind} {outcome}"
         case _:

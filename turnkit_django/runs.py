@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from turnkit_django.core.content import Json
 from turnkit_django.core.requests import ModelRequest
 from turnkit_django.core.usage import Usage
-from turnkit_django.models import Message, ToolExecution, Turn
+from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.store import reads
 
 
@@ -87,9 +87,9 @@ class Run:
         self.turn = self.turn.run()
         return self
 
-    def submit(self) -> Run:
-        """Let a worker run the prepared turn; itself. Raises as `Turn.submit`."""
-        self.turn = self.turn.submit()
+    def submit(self, *, callback: Conversation | None = None) -> Run:
+        """Let a worker run the prepared turn; itself. Arguments and errors as of `Turn.submit`."""
+        self.turn = self.turn.submit(callback=callback)
         return self
 
     def cancel(self) -> Run:

@@ -15,7 +15,7 @@ from django.dispatch import Signal
 
 from turnkit_django import conf
 
-__all__ = ["message_created", "model_call_changed", "tool_call_changed", "turn_changed"]
+__all__ = ["delivery_changed", "message_created", "model_call_changed", "tool_call_changed", "turn_changed"]
 
 logger = logging.getLogger("turnkit")
 
@@ -34,6 +34,8 @@ message_created = _EventSignal()
 """`message.created`. Sender: the model `Message`."""
 tool_call_changed = _EventSignal()
 """Events of tool calls (`tool_call.…`). Sender: the model `ToolExecution`."""
+delivery_changed = _EventSignal()
+"""Events of deliveries (`delivery.…`). Sender: the model `Delivery`."""
 
 
 def name_of(receiver: object) -> str:

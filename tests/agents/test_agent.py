@@ -169,7 +169,7 @@ def test_as_many_tools_as_providers_take_are_allowed():
     assert len(build(tools=[Named(f"t{number}") for number in range(128)]).tools) == 128
 
 
-@pytest.mark.parametrize("option", ["max_spend", "skills", "output_schema", "on_version_change", "sub_agents"])
+@pytest.mark.parametrize("option", ["max_spend", "skills", "output_schema", "on_version_change"])
 def test_options_that_are_not_built_are_refused_by_python(option: str):
     with pytest.raises(TypeError, match=option):
         build(**{option: None})

@@ -3,7 +3,6 @@ import pytest
 from turnkit_django.core.states import (
     OPEN,
     SETTLED,
-    STARTED,
     TERMINAL,
     TOOL_MOVES,
     TURN_MOVES,
@@ -41,7 +40,6 @@ def test_an_unknown_state_is_no_state(old: str, new: str):
 def test_terminal_means_completed_failed_cancelled_or_stale():
     assert {state.value for state in TERMINAL} == {"completed", "failed", "cancelled", "stale"}
     assert {state.value for state in OPEN} == {"pending", "running", "waiting", "paused"}
-    assert {state.value for state in STARTED} == {"running", "waiting", "paused"}
 
 
 def test_only_a_running_turn_completes_or_goes_stale():

@@ -125,7 +125,7 @@ PATHS: dict[Reason, Callable[[World], Turn]] = {
     Reason.WORKER_DIED: lambda world: worn(world, die(world)),
     Reason.AGENT_NOT_REGISTERED: of_nobody,
     Reason.BACKED_OFF: lambda world: worn(world, lambda turn: runner.run_next(), RuntimeError("no disk")),
-    Reason.DEPENDENCIES: lambda world: changed(world.submit(), status="waiting", pending_dependencies=2),
+    Reason.DEPENDENCIES: lambda world: world.submit().wait_for(world.submit()),
     Reason.PARKED: lambda world: world.run({"error": {"status": 429, "retry_after": 600}}),
     Reason.TIME_HAS_COME: lambda world: world.run(BUSY),
     Reason.PAUSED: lambda world: changed(world.submit(), status="paused", pause_reason="ask the boss"),
@@ -196,7 +196,8 @@ def test_a_turn_is_explained_where_it_really_stands(reason: Reason, world: World
     assert (found.reason, found.turn, found.status) == (reason, turn.pk, row.status)
     assert row.status in MEANINGS[reason].status
     assert (found.last_error, found.attempts, found.deadline_at) == (row.error, row.attempts, row.deadline_at)
-    assert (found.action == "nothing: it has ended") == row.is_terminal
+    assert found.action.startswith("nothing: it has ended") == row.is_terminal
+    assert ("retry()" in found.action) == (row.status == "failed")
     assert (found.claim is not None) == (row.status == "running")
     assert (found.next_attempt_at is not None) == (reason in TIMED)
     assert json.loads(json.dumps(found.as_dict())) == found.as_dict()

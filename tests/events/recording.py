@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from turnkit_django import signals
 from turnkit_django.core.events import Event
 from turnkit_django.core.states import SETTLED
-from turnkit_django.models import Message, ToolExecution, Turn
+from turnkit_django.models import Delivery, Message, ToolExecution, Turn
 
 SIGNALS = [getattr(signals, name) for name in signals.__all__]
 project: list[Event] = []
@@ -64,16 +64,21 @@ def assert_told_once(events: list[Event]) -> None:
     messages = [("message.created", pk) for pk in Message.objects.values_list("pk", flat=True)]
     created = [("tool_call.created", execution.pk) for execution in executions]
     settled = [(SETTLING[item.status], item.pk) for item in executions if item.status in SETTLED]
-    expected = Counter([*ends, *submissions, *messages, *created, *settled])
+    sent = [("delivery.sent", pk) for pk in Delivery.objects.values_list("pk", flat=True)]
+    arrived = Delivery.objects.filter(delivered_at__isnull=False).values_list("pk", flat=True)
+    delivered = [("delivery.delivered", pk) for pk in arrived]
+    expected = Counter([*ends, *submissions, *messages, *created, *settled, *sent, *delivered])
 
     found = Counter((event.type, _row_of(event)) for event in events)
     assert expected == Counter({told: n for told, n in found.items() if told in expected or _is_final(told[0])})
 
 
 def _row_of(event: Event) -> object:
-    return getattr(event, "message_id", None) or getattr(event, "execution_id", None) or event.turn_id
+    names = ("delivery_id", "message_id", "execution_id", "turn_id")
+    return next(row for name in names if (row := getattr(event, name, None)))
 
 
 def _is_final(kind: str) -> bool:
     ends = {"turn.completed", "turn.failed", "turn.cancelled", "turn.stale", "turn.submitted"}
-    return kind in {"message.created", "tool_call.created", *ends, *SETTLING.values()}
+    deliveries = {"delivery.sent", "delivery.delivered"}
+    return kind in {"message.created", "tool_call.created", *ends, *deliveries, *SETTLING.values()}

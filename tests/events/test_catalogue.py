@@ -11,13 +11,13 @@ import pytest
 
 from tests.events.recording import assert_told_once, heard, types
 from tests.faults.transition_scenarios import SCENARIOS, Scenario
-from turnkit_django.core.events import CATALOGUE, Event
+from turnkit_django.core.events import CATALOGUE, DeliveryEvent, Event
 from turnkit_django.models import Message
 from turnkit_django.testing import ScriptedModel, call, drain, raw, text
 
 COMMON = {"type", "turn_id", "conversation_id", "agent_name", "at"}
 OF_RECORDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-WARNINGS = {"turn.failed", "turn.stale", "turn.parked", "turn.recovered", "tool_call.interrupted"}
+WARNINGS = {"turn.failed", "turn.stale", "turn.parked", "turn.recovered", "tool_call.interrupted", "delivery.set_aside"}
 INFOS = {"turn.completed", "turn.cancelled", "turn.released", "model.failed", "tool_call.failed"}
 
 PUBLIC = {
@@ -28,6 +28,7 @@ PUBLIC = {
     "turn.cancelled": {"usage", "cost"},
     "turn.stale": {"error_type", "error_message", "usage", "cost"},
     "turn.parked": {"error_type", "error_message", "not_before"},
+    "turn.waiting": {"count"},
     "turn.ready": set(),
     "turn.released": {"error_type", "error_message", "not_before"},
     "turn.recovered": {"error_type", "error_message", "attempts", "not_before"},
@@ -41,6 +42,17 @@ PUBLIC = {
     "tool_call.failed": {"execution_id", "tool_name", "error_type", "error_message", "result_chars", "seconds"},
     "tool_call.skipped": {"execution_id", "tool_name", "error_message"},
     "tool_call.interrupted": {"execution_id", "tool_name", "error_message"},
+    "delivery.sent": {"delivery_id", "source_id", "destination_id", "text_chars", "hops"},
+    "delivery.delivered": {"delivery_id", "source_id", "destination_id", "message_id"},
+    "delivery.applied": {"delivery_id", "source_id", "destination_id", "request_id"},
+    "delivery.set_aside": {
+        "delivery_id",
+        "source_id",
+        "destination_id",
+        "error_type",
+        "error_message",
+        "not_before",
+    },
 }
 """The catalogue as users know it."""
 
@@ -77,7 +89,8 @@ def stale(turnkit_model: Callable[[Any], ScriptedModel]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_every_event_comes_from_a_real_run_and_tells_what_the_rows_say(turnkit_model, settings, caplog):
-    runs = ["store_reply-safe", "cancel-with_a_started_tool", "park", "release", "recover", "give_up"]
+    runs = ["store_reply-safe", "cancel-with_a_started_tool", "park", "release", "recover", "give_up", "open_waits"]
+    runs += ["deliver", "set_deliveries_aside"]
     caplog.set_level(logging.DEBUG, logger="turnkit")
     found: list[Event] = []
     for name in runs:
@@ -92,7 +105,7 @@ def test_every_event_comes_from_a_real_run_and_tells_what_the_rows_say(turnkit_m
         told = json.loads(json.dumps(event.as_dict()))
         assert list(told)[:5] == ["type", "turn_id", "conversation_id", "agent_name", "at"]
         assert datetime.fromisoformat(told["at"]) == event.at
-        assert event.turn_id is not None
+        assert event.turn_id is not None or isinstance(event, DeliveryEvent)
     lines = [record for record in caplog.records if getattr(record, "event", "") in CATALOGUE]
     assert [record.event for record in lines] == types(found)
     for record, event in zip(lines, found, strict=True):
@@ -101,7 +114,8 @@ def test_every_event_comes_from_a_real_run_and_tells_what_the_rows_say(turnkit_m
         assert {"event": event.type, **{k: v for k, v in event.as_dict().items() if k != "type"}}.items() <= vars(
             record
         ).items()
-        assert str(event.turn_id) in record.getMessage()
+        named = event.delivery_id if isinstance(event, DeliveryEvent) else str(event.turn_id)
+        assert named in record.getMessage()
 
 
 def test_names_of_events_and_of_what_they_carry_are_frozen():

@@ -6,8 +6,9 @@ a crash behind it. Each time `drain` runs what is due.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,13 +16,16 @@ import pytest
 from django.conf import settings
 
 from tests.testapp.agents import helper, safe, unsafe
+from tests.testapp.delegating_agents import BOSS, boss
 from tests.testapp.models import Effect
 from turnkit_django import Agent, register
 from turnkit_django.agents import registered
+from turnkit_django.core.ids import new_delivery_id
 from turnkit_django.engine import heartbeat, reconcile, runner
-from turnkit_django.models import Conversation, Message, ToolExecution, Turn
+from turnkit_django.models import Conversation, Delivery, Message, ToolExecution, Turn, Wait
 from turnkit_django.store import transitions
 from turnkit_django.store.moves import STATEMENTS
+from turnkit_django.store.records import AttemptEnd
 from turnkit_django.testing import Crash, ScriptedModel, call, crash_at, text
 
 hasty = Agent(name="hasty", model="openai/gpt-5-mini", tools=[safe, unsafe], timeout=timedelta(microseconds=1))
@@ -70,6 +74,7 @@ class World:
     conversation: Conversation
     model: ScriptedModel
     turn: Turn = field(init=False)
+    target: Turn = field(init=False)
 
     def submit(self) -> None:
         self.turn = self.conversation.submit("please")
@@ -88,6 +93,15 @@ class World:
 
     def cancel(self) -> None:
         self.turn.cancel()
+
+    def submit_two(self) -> None:
+        """The turn, behind a turn of another conversation that it may wait for."""
+        self.target = helper.conversation().submit("first")
+        self.submit()
+
+    def join(self) -> None:
+        self.submit_two()
+        self.turn.wait_for(self.target)
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,234 @@ NOT_KNOWN_BUT_NOT_DONE = Ending(turns=("completed",), executions=("interrupted",
 FAILED = Ending(turns=("failed",), messages=1, model_calls=1)
 CANCELLED = Ending(turns=("cancelled",), messages=1)
 GAVE_UP = Ending(turns=("failed",), messages=1)
+BOTH_ANSWERED = Ending(turns=("completed",) * 2, messages=4, model_calls=2)
+JOINED = Ending(turns=("completed",) * 2, messages=5, model_calls=2)
+JOINED_CANCELLED = Ending(turns=("cancelled", "completed"), messages=4, model_calls=1)
+JOINED_LOST_REPLY = Ending(turns=("completed",) * 2, messages=5, model_calls=3, unknown_calls=1)
+RETRIED = Ending(turns=("failed", "completed"), messages=2, model_calls=2)
+
+JOINING = [
+    Scenario(
+        "open_waits",
+        lambda world: world.turn.wait_for(world.target),
+        before=World.submit_two,
+        whole=JOINED,
+        undone=BOTH_ANSWERED,
+        done=JOINED,
+    ),
+    Scenario(
+        "submit",
+        lambda world: world.turn.submit(),
+        before=lambda world: (
+            setattr(world, "target", helper.conversation().submit("first")),
+            setattr(world, "turn", world.conversation.prepare("please").wait_for(world.target)),
+        ),
+        whole=JOINED,
+        undone=Ending(turns=("completed", "pending"), messages=3, model_calls=1),
+        done=JOINED,
+        label="of_a_waiter",
+    ),
+    Scenario(
+        "claim_due",
+        World.run,
+        before=lambda world: (world.submit_two(), world.target.cancel(), world.turn.wait_for(world.target)),
+        whole=JOINED_CANCELLED,
+        undone=JOINED_CANCELLED,
+        done=replace(JOINED_CANCELLED, unknown_calls=1),
+        label="of_a_waiter",
+    ),
+    Scenario(
+        "complete",
+        World.run,
+        before=World.join,
+        whole=JOINED,
+        undone=JOINED_LOST_REPLY,
+        done=JOINED,
+        label="of_a_target",
+    ),
+    Scenario(
+        "cancel",
+        lambda world: world.target.cancel(),
+        before=World.join,
+        whole=JOINED_CANCELLED,
+        undone=JOINED,
+        done=JOINED_CANCELLED,
+        label="of_a_target",
+    ),
+    Scenario(
+        "cancel",
+        World.cancel,
+        before=World.join,
+        whole=Ending(turns=("completed", "cancelled"), messages=3, model_calls=1),
+        undone=JOINED,
+        done=Ending(turns=("completed", "cancelled"), messages=3, model_calls=1),
+        label="of_a_waiter",
+    ),
+    Scenario(
+        "give_up",
+        lambda world: reconcile.run_pass(batch=10),
+        before=World.join,
+        agent=hasty,
+        whole=Ending(turns=("completed", "failed"), messages=3, model_calls=1),
+        undone=Ending(turns=("completed", "failed"), messages=3, model_calls=1),
+        done=Ending(turns=("completed", "failed"), messages=3, model_calls=1),
+        label="of_a_waiter",
+    ),
+    Scenario(
+        "recount",
+        lambda world: reconcile.run_pass(batch=10),
+        before=lambda world: (world.join(), Wait.objects.all().delete()),
+        whole=BOTH_ANSWERED,
+        undone=BOTH_ANSWERED,
+        done=BOTH_ANSWERED,
+    ),
+    Scenario(
+        "retry",
+        lambda world: world.turn.retry(),
+        before=lambda world: (world.submit(), world.run()),
+        script=first({"error": {"status": 400}}),
+        whole=RETRIED,
+        undone=FAILED,
+        done=RETRIED,
+    ),
+]
+
+ANSWERED_LATE = Ending(turns=("completed",), messages=2, model_calls=1, unknown_calls=1)
+SENT = Ending(turns=("completed",) * 2, messages=4, model_calls=2)
+
+
+def posted(world: World) -> Delivery:
+    return world.conversation.post("please", key="k")
+
+
+def delivered(world: World) -> Delivery:
+    """In the transcript, and no turn is made for it yet."""
+    delivery = posted(world)
+    transitions.deliver(delivery.pk, draft=None)
+    return delivery
+
+
+def send_and_go_on(world: World) -> None:
+    """A worker that sends a message to another conversation and then gives its turn back."""
+    (one,) = transitions.claim(runner.holder())
+    message = Delivery(
+        id=new_delivery_id(), source=world.conversation, destination=helper.conversation(), key="k", text="hello"
+    )
+    held, _ = transitions.send_under_claim(one.claim, message)
+    transitions.release(held, error=None, seconds=0, attempt=AttemptEnd.UNSENT, is_fault=False)
+
+
+DELIVERING = [
+    Scenario("send", posted, whole=ANSWERED, undone=Ending(), done=ANSWERED),
+    Scenario(
+        "send_under_claim",
+        send_and_go_on,
+        before=World.submit,
+        whole=SENT,
+        undone=ANSWERED_LATE,
+        done=Ending(turns=("completed",) * 2, messages=4, model_calls=2, unknown_calls=1),
+    ),
+    Scenario(
+        "deliver",
+        lambda world: reconcile.run_pass(batch=10),
+        before=posted,
+        whole=ANSWERED,
+        undone=ANSWERED,
+        done=ANSWERED,
+    ),
+    Scenario(
+        "continue_lane",
+        lambda world: reconcile.run_pass(batch=10),
+        before=delivered,
+        whole=ANSWERED,
+        undone=ANSWERED,
+        done=ANSWERED,
+    ),
+    Scenario(
+        "set_deliveries_aside",
+        lambda world: transitions.set_deliveries_aside(
+            [delivered(world).pk], error={"type": "X", "message": "x"}, seconds=0
+        ),
+        whole=ANSWERED,
+        undone=ANSWERED,
+        done=ANSWERED,
+    ),
+    Scenario(
+        "claim_due",
+        World.run,
+        before=lambda world: (posted(world), reconcile.run_pass(batch=10)),
+        whole=ANSWERED,
+        undone=ANSWERED,
+        done=ANSWERED_LATE,
+        label="of_a_message",
+    ),
+    Scenario(
+        "complete",
+        World.run,
+        before=lambda world: setattr(
+            world, "turn", world.conversation.submit("please", callback=helper.conversation())
+        ),
+        whole=SENT,
+        undone=Ending(turns=("completed",) * 2, messages=4, model_calls=3, unknown_calls=1),
+        done=SENT,
+        label="with_a_callback",
+    ),
+]
+
+
+def asks_for(tool: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+    """A boss that makes the call once, and waits for every turn that a call has launched."""
+
+    def answer(request: Any) -> Any:
+        last = request.messages[-1]
+        if request.model != BOSS:
+            return text("ready")
+        if last["role"] != "tool":
+            return call(tool, arguments)
+        told = json.loads(last["content"])
+        return call("wait_for", {"turn_ids": [told["turn_id"]]}) if told.get("status") == "pending" else text("done")
+
+    return lambda: answer
+
+
+TASK = {"task": "write"}
+DELEGATED = Ending(turns=("completed",) * 2, executions=("completed",), messages=6, model_calls=3)
+AWAITED = Ending(turns=("completed",) * 2, executions=("completed",) * 2, messages=8, model_calls=4)
+
+LAUNCHING = [
+    Scenario(
+        "launch",
+        World.run,
+        before=World.submit,
+        agent=boss,
+        script=asks_for("writer", TASK),
+        whole=DELEGATED,
+        undone=DELEGATED,
+        done=DELEGATED,
+    ),
+    *(
+        Scenario(
+            move,
+            World.run,
+            before=World.submit,
+            agent=boss,
+            script=asks_for("launch_agent", {"agent_name": "writer", **TASK}),
+            whole=AWAITED,
+            undone=AWAITED,
+            done=AWAITED,
+        )
+        for move in ("launch_detached", "join")
+    ),
+    Scenario(
+        "start_child",
+        lambda world: world.conversation.ask("please"),
+        agent=boss,
+        script=asks_for("writer", TASK),
+        whole=DELEGATED,
+        undone=Ending(turns=("stale",), executions=("cancelled",), messages=3, model_calls=1),
+        done=Ending(turns=("stale",) * 2, executions=("interrupted",), messages=4, model_calls=1, unknown_calls=1),
+    ),
+]
 
 SCENARIOS = [
     Scenario(
@@ -341,6 +583,9 @@ SCENARIOS = [
         undone=ANSWERED,
         done=ANSWERED,
     ),
+    *JOINING,
+    *DELIVERING,
+    *LAUNCHING,
     Scenario("unsent", World.submit, has_queue=False, whole=ANSWERED, undone=ANSWERED, done=ANSWERED),
 ]
 

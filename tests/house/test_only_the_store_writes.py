@@ -231,6 +231,10 @@ def _states(words: str | None) -> list[TurnState]:
     return [TurnState[word] for word in (words or "").split(", ") if word.isupper()]
 
 
+OF_OTHER_TURNS = {"after_end", "_submit_child"}
+"""What a move does to other turns than the one its first line is about."""
+
+
 def _targets(code: Function) -> set[TurnState | None]:
     """The states that a transition, with the functions it is made of, moves turns to. None is "as it was"."""
     found: set[TurnState | None] = set()
@@ -239,7 +243,7 @@ def _targets(code: Function) -> set[TurnState | None]:
         for name, call in called(left.pop()):
             if name in {"move_turn", "end_turn"}:
                 found.add(_state(call))
-            elif name in MOVES and name not in seen:
+            elif name in MOVES and name not in seen | OF_OTHER_TURNS:
                 seen.add(name)
                 left.append(MOVES[name])
     return found

@@ -8,13 +8,14 @@ import turnkit_django
 from turnkit_django import agents, signals, tools
 from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit
 from turnkit_django.core.reasons import Reason
-from turnkit_django.models import Turn
+from turnkit_django.deliveries import InputStatus
+from turnkit_django.models import Conversation, Turn
 
 PUBLIC = {
     turnkit_django: ["Agent", "Tool", "ToolContext", "errors", "get_agent", "register", "tool"],
     agents: ["Agent", "get_agent", "register", "registered"],
-    tools: ["Tool", "ToolContext", "normalize_result", "tool"],
-    signals: ["message_created", "model_call_changed", "tool_call_changed", "turn_changed"],
+    tools: ["LaunchAgent", "SendMessage", "SubAgentTool", "Tool", "ToolContext", "WaitFor", "normalize_result", "tool"],
+    signals: ["delivery_changed", "message_created", "model_call_changed", "tool_call_changed", "turn_changed"],
 }
 
 _TASK = "(self, task: 'str', *, subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
@@ -35,7 +36,8 @@ SIGNATURES = [
     (
         turnkit_django.Agent,
         "(*, name: 'str', version: 'str' = '1', description: 'str' = '', model: 'str | None' = None, "
-        "instructions: 'str' = '', tools: 'Sequence[Tool | type[Tool]]' = (), max_iterations: 'int | None' = None, "
+        "instructions: 'str' = '', tools: 'Sequence[Tool | type[Tool]]' = (), "
+        "sub_agents: 'Sequence[Agent]' = (), max_iterations: 'int | None' = None, max_depth: 'int | None' = None, "
         "timeout: 'timedelta | int | None' = None, max_output_tokens: 'int | None' = None, "
         "thinking: 'Mapping[str, object] | None' = None, client: 'ModelClient | None' = None, "
         "on_event: 'OnEvent | Sequence[OnEvent] | None' = None) -> 'None'",
@@ -54,14 +56,29 @@ SIGNATURES = [
     (turnkit_django.Agent.run, _HERE),
     (turnkit_django.Agent.submit, f"{_TASK}) -> 'Run'"),
     (turnkit_django.ToolContext, "(turn: 'Row', execution: 'Row', conversation: 'Row', principal: 'Json') -> None"),
+    (
+        Conversation.send,
+        "(self, destination: 'Conversation', text: 'str', *, key: 'str', principal: 'Json' = None) -> 'Delivery'",
+    ),
+    (Conversation.post, "(self, text: 'str', *, key: 'str', principal: 'Json' = None) -> 'Delivery'"),
+    (Conversation.input_status, "(self, delivery: 'Delivery') -> 'InputStatus'"),
+    (
+        InputStatus,
+        "(delivery: 'Delivery', status: \"Literal['pending', 'applied']\", turn_id: 'str | None', "
+        "request_id: 'str | None') -> None",
+    ),
+    (Turn.submit, "(self, *, callback: 'Conversation | None' = None) -> 'Turn'"),
     (Turn.explain, "(self) -> 'Explanation'"),
+    (Turn.wait_for, "(self, *targets: 'Turn | str') -> 'Turn'"),
+    (Turn.retry, "(self) -> 'Turn'"),
     (Explanation.as_dict, "(self) -> 'dict[str, Json]'"),
     (
         Explanation,
         "(turn: 'str', status: 'str', reason: 'Reason', summary: 'str', since: 'datetime', since_column: 'str', "
         "now: 'datetime', waiting_on: 'Sequence[Awaited]', claim: 'Hold | None', attempts: 'int', "
         "next_attempt_at: 'datetime | None', deadline_at: 'datetime | None', limit: 'Limit | None', "
-        "last_error: 'dict[str, Json] | None', action: 'str') -> None",
+        "last_error: 'dict[str, Json] | None', action: 'str', "
+        "retry_of: 'str | None' = None) -> None",
     ),
     (Awaited, "(kind: 'str', id: 'str', since: 'datetime') -> None"),
     (Hold, "(by: 'str', since: 'datetime', lease_expires_at: 'datetime') -> None"),

@@ -22,7 +22,7 @@ from turnkit_django.models.querysets import ClockTime
 from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, text
 
 pytestmark = pytest.mark.django_db
-NOTHING = "recovered 0, readied 0, overdue 0, woken 0, unsent 0, run 0, errors 0\n"
+NOTHING = "recovered 0, readied 0, overdue 0, delivered 0, continued 0, woken 0, unsent 0, run 0, errors 0\n"
 
 
 def reconcile(*options: str) -> str:
@@ -49,7 +49,7 @@ def test_without_work_one_pass_says_so():
 def test_a_pass_takes_over_and_says_what_it_did(turnkit_model):
     model = turnkit_model([])
     [turn] = dead_turns(1)
-    assert reconcile() == "recovered 1, readied 0, overdue 0, woken 0, unsent 0, run 0, errors 0\n"
+    assert reconcile() == "recovered 1, readied 0, overdue 0, delivered 0, continued 0, woken 0, unsent 0, run 0, errors 0\n"
     turn.refresh_from_db()
     assert (turn.status, len(model.requests)) == ("pending", 0)
 
@@ -97,7 +97,7 @@ def test_a_pass_that_could_not_handle_a_row_does_the_others_and_fails(verbosity:
         call_command("turnkit_reconcile", "--verbosity", verbosity, stdout=out)
 
     assert failure.value.returncode == 1
-    assert "overdue 1, woken 0, unsent 0, run 0, errors 1" in out.getvalue()
+    assert "overdue 1, delivered 0, continued 0, woken 0, unsent 0, run 0, errors 1" in out.getvalue()
     bad.refresh_from_db()
     good.refresh_from_db()
     assert (bad.status, good.status) == ("pending", "failed")
@@ -154,7 +154,7 @@ def test_a_loop_works_until_it_is_told_to_stop(number: signal.Signals):
             loop.kill()
     told = f"turn {turn.pk} of agent helper failed: BudgetError: turn timed out"
     assert (loop.returncode, errors.splitlines()) == (0, [told])
-    assert [line.split(", woken")[0] for line in lines] == [
+    assert [line.split(", delivered")[0] for line in lines] == [
         "recovered 0, readied 0, overdue 1",
         "recovered 0, readied 0, overdue 0",
     ]
@@ -202,7 +202,7 @@ def test_maintenance_does_not_wait_until_work_stops_flowing_in(turnkit_model):
     turnkit_model(flowing)
     helper.conversation().submit("please")
     told = reconcile("--loop", "0.01", "--run").splitlines()
-    assert [line.split(", ")[5] for line in told] == ["run 1", "run 1", "run 1"]
+    assert [line.split(", ")[7] for line in told] == ["run 1", "run 1", "run 1"]
 
 
 @pytest.mark.django_db(transaction=True)

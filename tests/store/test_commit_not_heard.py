@@ -43,6 +43,7 @@ MOVES = {
     "claim_due": ["turn.started"],
     "claim_inline": ["turn.started"],
     "start_inline": ["turn.started"],
+    "set_deliveries_aside": ["delivery.set_aside"],
     "start_tool": ["tool_call.started"],
     "settle_tool": ["tool_call.started"],
     "fail": ["model.failed"],

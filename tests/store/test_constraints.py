@@ -100,6 +100,8 @@ BROKEN: dict[str, Callable[[], object]] = {
 
 MORE: list[tuple[str, Callable[[], object]]] = [
     ("turnkit_conversation_numbers_start_at_one", lambda: conversation(next_lane_position=0)),
+    ("turnkit_conversation_numbers_start_at_one", lambda: conversation(unread_count=-1)),
+    ("turnkit_turn_counts_are_not_negative", lambda: turn(hops=-1)),
     ("turnkit_turn_runs_if_and_only_if_claimed", lambda: turn(status="running")),
     ("turnkit_turn_runs_if_and_only_if_claimed", lambda: running(status="completed", completed_at=timezone.now())),
     ("turnkit_turn_ended_if_and_only_if_it_has_an_end", lambda: turn(completed_at=timezone.now())),

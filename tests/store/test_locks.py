@@ -8,19 +8,23 @@ from django.db import connection, transaction
 from tests.concurrency.threads import Held, observer
 from tests.testapp.agents import helper
 from turnkit_django.errors import LockOrderViolation
-from turnkit_django.models import Turn
+from turnkit_django.models import Delivery, Turn
 from turnkit_django.store.locks import Locks, Rank
 
 pytestmark = pytest.mark.django_db
 
 TAKE: dict[str, tuple[Rank, Callable[[Locks, Turn], object]]] = {
+    "graph": (Rank.GRAPH, lambda locks, turn: locks.graph()),
     "root": (Rank.ROOT, lambda locks, turn: locks.root(turn.pk)),
     "lane": (Rank.LANE, lambda locks, turn: locks.lane(turn.conversation_id)),
     "free_lanes": (Rank.LANE, lambda locks, turn: locks.free_lanes(limit=1)),
     "turn": (Rank.TURN, lambda locks, turn: locks.turn(turn.pk)),
+    "turn_with_waiters": (Rank.TURN, lambda locks, turn: locks.turn_with_waiters(turn.pk)),
     "turns": (Rank.TURN, lambda locks, turn: locks.turns(Turn.objects.all())),
     "idle_turns": (Rank.TURN, lambda locks, turn: locks.idle_turns(Turn.objects.all(), limit=1)),
     "executions": (Rank.EXECUTION, lambda locks, turn: locks.executions(turn.pk, statuses=["pending"])),
+    "delivery": (Rank.DELIVERY, lambda locks, turn: locks.delivery(Delivery.objects.get().pk)),
+    "deliveries": (Rank.DELIVERY, lambda locks, turn: locks.deliveries([Delivery.objects.get().pk])),
 }
 
 
@@ -34,7 +38,9 @@ ROOT_KEYS = (
 
 @pytest.fixture
 def turn() -> Turn:
-    return helper.conversation().submit("please")
+    conversation = helper.conversation()
+    conversation.post("hello", key="k")
+    return conversation.submit("please")
 
 
 def test_every_lock_is_in_the_table():

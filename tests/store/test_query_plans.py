@@ -17,7 +17,7 @@ from turnkit_django.core.states import Phase, ToolState
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import runner
 from turnkit_django.models import Conversation, Turn
-from turnkit_django.store import reads, situations, transitions
+from turnkit_django.store import inboxes, reads, situations, transitions
 from turnkit_django.store.claims import Claim
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import STATEMENTS
@@ -130,7 +130,10 @@ SCANS: dict[str, Callable[[list[Conversation]], object]] = {
     "expired": lambda lanes: reads.expired(limit=10),
     "claimed_by": lambda lanes: reads.claimed_by("host:1"),
     "ready": lambda lanes: reads.ready(limit=10),
+    "miscounted": lambda lanes: reads.miscounted(limit=10),
     "overdue": lambda lanes: reads.overdue(limit=10),
+    "lanes_to_continue": lambda lanes: inboxes.lanes_to_continue(limit=10),
+    "has_work": lambda lanes: inboxes.has_work(),
     "seconds_to_next": lambda lanes: reads.seconds_to_next(),
     "situation": lambda lanes: situations.situation(Turn.objects.due().values_list("pk", flat=True)[0]),
     "require_idle": lambda lanes: reads.require_idle(lanes[-1].pk),

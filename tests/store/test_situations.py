@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.testapp.agents import helper
 from turnkit_django.engine import runner
 from turnkit_django.models import Turn
+from turnkit_django.models.querysets import ClockTime
 from turnkit_django.store import situations
 from turnkit_django.testing import Crash, call, crash_at
 
@@ -39,7 +40,7 @@ def test_one_statement_sees_the_turn_its_calls_and_the_turn_before_it(turnkit_mo
 def test_of_two_turns_in_the_way_the_started_one_is_named():
     conversation = helper.conversation()
     queued, started, mine = (conversation.submit(text) for text in ("one", "two", "three"))
-    Turn.objects.filter(pk=started.pk).update(status="waiting")
+    Turn.objects.filter(pk=started.pk).update(status="waiting", started_at=ClockTime())
 
     seen = situations.situation(mine.pk)
 

@@ -1,6 +1,6 @@
 """Agents of the tests, with tools that are told how to behave by their arguments."""
 
-from tests.testapp import fault_agents, hostile_tools  # noqa: F401  they register their agents
+from tests.testapp import delegating_agents, fault_agents, hostile_tools  # noqa: F401  they register their agents
 from tests.testapp.models import Effect
 from turnkit_django import Agent, ToolContext, register, tool
 

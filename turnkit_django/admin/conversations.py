@@ -13,6 +13,7 @@ from turnkit_django.admin.base import RowAdmin
 from turnkit_django.admin.base import Shown as Facts
 from turnkit_django.admin.finding import AgeFilter, AgentFilter
 from turnkit_django.admin.pages import page_of, rows_on
+from turnkit_django.admin.turns import TurnAdmin
 from turnkit_django.models import Conversation, Delivery, Message, ToolExecution, Turn
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "thinking_tokens")
@@ -51,9 +52,7 @@ class ConversationAdmin(RowAdmin):
 
     def page(self, request: HttpRequest, row: Conversation) -> dict[str, object]:
         steps = page_of(row.messages.order_by("sequence"), request, "p")
-        turns = page_of(
-            row.turns.defer("context", "principal", "options", "output_text", "error").order_by("-pk"), request, "t"
-        )
+        turns = page_of(row.turns.defer(*TurnAdmin.big).order_by("-pk"), request, "t")
         return {
             "lists": self.list_links(row.pk, Turn, Message, ToolExecution, Delivery),
             "facts": self._facts(row),

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from turnkit_django.admin import actions, display, timeline
+from turnkit_django.admin import actions, display, timeline, tree
 from turnkit_django.admin.base import RowAdmin, Shown
 from turnkit_django.admin.finding import AgeFilter, AgentFilter, KnownValues
 from turnkit_django.admin.pages import page_of, rows_on
@@ -33,7 +33,7 @@ class StatusFilter(KnownValues):
 
 
 class TurnAdmin(RowAdmin):
-    big = ("context", "principal", "options", "output_text", "error")
+    big = ("context", "principal", "options", "output_text", "error", "callback_error")
     ids = {"turn": ("pk",), "conv": ("conversation_id",)}
     subject_path = "conversation__"
     search_advice = (
@@ -96,7 +96,10 @@ class TurnAdmin(RowAdmin):
         if not steps.has_next():
             left = row.tool_executions.filter(result_messages__isnull=True).order_by("ordinal")
             shown += timeline.call_steps(timeline.call_rows(left)[: steps.paginator.per_page], self)
+        branches, is_cut = tree.branches(self.get_queryset(request), row, self)
         return {
+            "branches": branches,
+            "is_tree_cut": is_cut,
             "lists": self.list_links(row.pk, Message, ToolExecution, Delivery, Wait),
             "facts": self._facts(row),
             "explanation": row.explain(),
@@ -122,6 +125,8 @@ class TurnAdmin(RowAdmin):
             ("Version of the agent", display.short(turn.agent_version)),
             ("Model", display.short(turn.model)),
             ("Conversation", self.link("conversation", turn.conversation_id)),
+            ("Called by", self.link("turn", turn.parent_id)),
+            ("Tries again", self.link("turn", turn.retry_of_id)),
             ("Made", display.moment(turn.created_at)),
             ("Submitted", display.moment(turn.submitted_at)),
             ("Started", display.moment(turn.started_at)),

@@ -17,6 +17,7 @@ from turnkit_django.core.content import Json, shown
 from turnkit_django.core.events import OnEvent
 from turnkit_django.core.requests import ToolSpec
 from turnkit_django.errors import ConfigError
+from turnkit_django.tools.builtin import SubAgentTool
 from turnkit_django.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ class Agent:
         model: A litellm model string; None: the setting `DEFAULT_MODEL`.
         instructions: The system prompt; white space around it is removed.
         tools: Tools made by `@tool`, `Tool` classes or instances; at most 128, each name once.
+        sub_agents: Agents it may give tasks to: each becomes a tool of that name.
         max_iterations: Model calls of a turn; 0 allows none; None: the setting `MAX_ITERATIONS`.
+        max_depth: How deep agents may call agents under a turn of this one; 0 allows none; None: the setting
+            `MAX_DEPTH`. A child keeps the limit of its root turn.
         timeout: Wall time of a turn, in seconds or as a timedelta, more than 0; None: the setting `TIMEOUT`.
         max_output_tokens: Of one model call; None: the setting `MAX_OUTPUT_TOKENS`.
         thinking: `{"effort": "low" | "medium" | "high"}` and/or `{"budget": tokens}`; None: the model's default.
@@ -59,7 +63,10 @@ class Agent:
     model: str | None
     instructions: str
     tools: tuple[Tool, ...]
+    """Those given, then one for each of `sub_agents`."""
+    sub_agents: tuple[Agent, ...]
     max_iterations: int | None
+    max_depth: int | None
     timeout: timedelta | None
     max_output_tokens: int | None
     thinking: Mapping[str, Json] | None
@@ -77,7 +84,9 @@ class Agent:
         model: str | None = None,
         instructions: str = "",
         tools: Sequence[Tool | type[Tool]] = (),
+        sub_agents: Sequence[Agent] = (),
         max_iterations: int | None = None,
+        max_depth: int | None = None,
         timeout: timedelta | int | None = None,
         max_output_tokens: int | None = None,
         thinking: Mapping[str, object] | None = None,
@@ -92,8 +101,10 @@ class Agent:
             description=check.text("description", description),
             model=None if model is None else check.text("model", model, may_be_empty=False),
             instructions=check.text("instructions", instructions).strip(),
-            tools=check.tools(tools),
+            tools=check.tools(tools, delegates=_agents(check, sub_agents)),
+            sub_agents=_agents(check, sub_agents),
             max_iterations=check.number("max_iterations", max_iterations, least=0),
+            max_depth=check.number("max_depth", max_depth, least=0),
             timeout=check.duration("timeout", timeout),
             max_output_tokens=check.number("max_output_tokens", max_output_tokens, least=1),
             thinking=check.thinking(thinking),
@@ -125,11 +136,18 @@ class Agent:
             "instructions": self.instructions,
             "tools": [_tool_parts(each) for each in self.tools],
             "max_iterations": self.max_iterations,
+            "max_depth": self.max_depth,
             "timeout": None if self.timeout is None else self.timeout.total_seconds(),
             "max_output_tokens": self.max_output_tokens,
             "thinking": None if self.thinking is None else dict(self.thinking),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def delegates(self) -> tuple[Agent, ...]:
+        """The agents that its tools give tasks to, each once."""
+        found = [tool.agent for tool in self.tools if isinstance(tool, SubAgentTool)]
+        return tuple(dict.fromkeys(each for each in found if isinstance(each, Agent)))
 
     def tool_named(self, name: str) -> Tool | None:
         """The tool that the model calls `name`, or None."""
@@ -282,6 +300,12 @@ class Agent:
 def _given(**options: object) -> dict[str, Any]:
     """The options that were given; None is a value of its own."""
     return {name: value for name, value in options.items() if value is not ...}
+
+
+def _agents(check: Options, entries: object) -> tuple[Agent, ...]:
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, Agent) for entry in entries):
+        raise check.wrong("sub_agents", "a list of agents", entries)
+    return tuple(entries)
 
 
 def _check_name(name: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -11,6 +11,7 @@ from turnkit_django.core.content import Json, is_storable, shown
 from turnkit_django.core.events import OnEvent, receiver_problem
 from turnkit_django.core.requests import MOST
 from turnkit_django.errors import ConfigError
+from turnkit_django.tools.builtin.delegation import Delegate, SubAgentTool
 from turnkit_django.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ class Options:
             raise self.wrong(option, f"at most {MOST} seconds, or None", value)
         return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 
-    def tools(self, entries: object) -> tuple[Tool, ...]:
+    def tools(self, entries: object, *, delegates: Sequence[Delegate] = ()) -> tuple[Tool, ...]:
+        """The tools, and one for each agent that tasks are given to."""
         if not isinstance(entries, list | tuple):
             raise self.wrong("tools", "a list", entries, advice="; write tools=[...]")
+        entries = [*entries, *(SubAgentTool.for_agent(delegate) for delegate in delegates)]
         if len(entries) > MAX_TOOLS:
             raise ConfigError(
                 f"agent `{self.agent}`: expected at most {MAX_TOOLS} tools, got {len(entries)}; "

@@ -43,6 +43,8 @@ def register(agent: Agent) -> Agent:
                 raise ConfigError(message)
             _clashes[agent.name] = message
         _agents[agent.name], _makers[agent.name] = agent, maker
+    for delegate in agent.delegates:  # a worker has to find them by name too
+        register(delegate)
     return agent
 
 

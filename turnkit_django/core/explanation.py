@@ -78,6 +78,7 @@ class Explanation:
         next_attempt_at: Nothing happens to the turn before that; None if no time stands in its way.
         last_error: `{type, message, details}`: why it ended, or the last trouble of a turn that goes on.
         action: One sentence: what would move it.
+        retry_of: The failed turn that it tries again.
     """
 
     turn: str
@@ -95,6 +96,7 @@ class Explanation:
     limit: Limit | None
     last_error: dict[str, Json] | None
     action: str
+    retry_of: str | None = None
 
     def as_dict(self) -> dict[str, Json]:
         """JSON: `turn, status, reason, since, waiting_on, claim, attempts, next_attempt_at, deadline_at, limit,
@@ -146,6 +148,7 @@ class Explanation:
             ("deadline", self._relative("comes", "passed", deadline)),
             ("limit", _limit(self.limit)),
             ("last error", one_line(f"{error.get('type')}: {error.get('message')}") if error else ""),
+            ("retry of", self.retry_of or ""),
             ("action", self.action),
         ]
 

@@ -49,6 +49,7 @@ class Reason(StrEnum):
 
 
 ENDED = "nothing: it has ended"
+_RETRY = f"{ENDED}; `retry()` tries again in a new turn"
 _TAKE = "start a worker (`rqworker`), or run `turnkit_reconcile --run`"
 _MAINTAIN = "`turnkit_reconcile`"
 _WAITED = ("submitted_at", "started_at", "not_before")
@@ -211,39 +212,39 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "stale", "was not submitted, and the process that ran it died: nobody resumes it", ENDED, _ENDED
     ),
     Reason.FAILED_MAX_ITERATIONS: Meaning(
-        "failed", "needed more model calls than it may make", ENDED, _ENDED, "MAX_ITERATIONS"
+        "failed", "needed more model calls than it may make", _RETRY, _ENDED, "MAX_ITERATIONS"
     ),
-    Reason.FAILED_TIMEOUT: Meaning("failed", "was not ready by its deadline", ENDED, _ENDED, "TIMEOUT"),
+    Reason.FAILED_TIMEOUT: Meaning("failed", "was not ready by its deadline", _RETRY, _ENDED, "TIMEOUT"),
     Reason.FAILED_MAX_RECOVERIES: Meaning(
         "failed",
-        "was given up, because its workers died or failed too often: find out of what before you submit it again",
-        ENDED,
+        "was given up, because its workers died or failed too often: find out of what before you retry it",
+        _RETRY,
         _ENDED,
         "MAX_RECOVERIES",
     ),
     Reason.FAILED_MAX_BROKEN_REPLIES: Meaning(
-        "failed", "got only cut or unusable replies from {model}", ENDED, _ENDED, "MAX_BROKEN_REPLIES"
+        "failed", "got only cut or unusable replies from {model}", _RETRY, _ENDED, "MAX_BROKEN_REPLIES"
     ),
     Reason.FAILED_MODEL_RETRIES: Meaning(
-        "failed", "found the provider of {model} unavailable too often in a row", ENDED, _ENDED, "MODEL_RETRIES"
+        "failed", "found the provider of {model} unavailable too often in a row", _RETRY, _ENDED, "MODEL_RETRIES"
     ),
-    Reason.FAILED_MODEL_ERROR: Meaning("failed", "got an error from {model} that ended it", ENDED, _ENDED),
+    Reason.FAILED_MODEL_ERROR: Meaning("failed", "got an error from {model} that ended it", _RETRY, _ENDED),
     Reason.FAILED_NO_ACCESS: Meaning(
         "failed",
         "could not ask {model}, for want of credentials or of a model of that name: set the variable that the last "
-        "error names in the worker's environment, or mend the name, restart the worker, and submit again",
-        ENDED,
+        "error names in the worker's environment, or mend the name, restart the worker, and retry",
+        _RETRY,
         _ENDED,
     ),
-    Reason.FAILED_REFUSED: Meaning("failed", "was refused by {model}, or a filter blocked the answer", ENDED, _ENDED),
+    Reason.FAILED_REFUSED: Meaning("failed", "was refused by {model}, or a filter blocked the answer", _RETRY, _ENDED),
     Reason.FAILED_WORKER_ERROR: Meaning(
-        "failed", "ran inline, where an error of the code around it ends a turn at once", ENDED, _ENDED
+        "failed", "ran inline, where an error of the code around it ends a turn at once", _RETRY, _ENDED
     ),
     Reason.FAILED_WORKER_STOPPED: Meaning(
         "failed",
         "ran inline in a process that was told to stop: submit what must survive that",
-        ENDED,
+        _RETRY,
         _ENDED,
     ),
-    Reason.FAILED: Meaning("failed", "failed as the last error says", ENDED, _ENDED),
+    Reason.FAILED: Meaning("failed", "failed as the last error says", _RETRY, _ENDED),
 }

@@ -69,8 +69,6 @@ TOOL_MOVES: Mapping[ToolState, frozenset[ToolState]] = {
 TERMINAL = frozenset(state for state, moves in TURN_MOVES.items() if not moves)
 """States of a turn with no way out."""
 OPEN = frozenset(TURN_MOVES) - TERMINAL
-STARTED = OPEN - {TurnState.PENDING}
-"""States that hold a lane whoever asks. A pending turn holds it too once it has started: see `started_at`."""
 SETTLED = frozenset(state for state, moves in TOOL_MOVES.items() if not moves)
 """States of a tool execution with no way out."""
 

@@ -16,7 +16,9 @@ from turnkit_django.core.content import Json, clean_json, clean_text, shown, tex
 from turnkit_django.errors import ConfigError, InputError
 from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.models.message import Kind, Role
+from turnkit_django.store import reads
 
+_LONGEST_KEY = 255  # it is indexed
 TURN_OPTIONS = frozenset({"model", "thinking", "context", "principal", "on_event"})
 
 
@@ -64,6 +66,7 @@ def new_turn(conversation: Conversation, options: dict[str, Any]) -> Turn:
         principal=json_value("principal", conversation.principal if principal is None else principal),
         options=_request_options(agent, options),
         max_iterations=settings.MAX_ITERATIONS if agent.max_iterations is None else agent.max_iterations,
+        max_depth=settings.MAX_DEPTH if agent.max_depth is None else agent.max_depth,
         max_output_tokens=agent.max_output_tokens or settings.MAX_OUTPUT_TOKENS,
         timeout=agent.timeout,
     )
@@ -96,6 +99,35 @@ def new_message(conversation: Conversation, text: str, *, metadata: Json) -> Mes
 def require_text(text: str) -> None:
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"expected the message to be a text that is not blank, got {shown(text)}")
+
+
+def checked_key(where: str, key: object) -> str:
+    """An idempotency key as it is stored.
+
+    Args:
+        where: The id of the conversation, for the message.
+    """
+    if not isinstance(key, str) or not key.strip() or len(key) > _LONGEST_KEY:
+        wanted = f"a text of 1 to {_LONGEST_KEY} characters that is not blank"
+        is_long = isinstance(key, str) and len(key) > _LONGEST_KEY
+        got = f"a text of {len(str(key))} characters" if is_long else f"{shown(key)} ({type(key).__name__})"
+        raise InputError(f"{where}: expected `key` to be {wanted}, got {got}")
+    return clean_text(key)
+
+
+def require_saved(conversation: Conversation) -> None:
+    if conversation._state.adding or conversation.pk is None:
+        raise InputError("the conversation is not saved; open one with `agent.conversation()`")
+
+
+def saved_conversation(name: str, value: object) -> Conversation:
+    """An argument that names a conversation to send to."""
+    if not isinstance(value, Conversation) or value._state.adding or value.pk is None:
+        raise InputError(f"expected `{name}` to be a saved Conversation, got {shown(value)}")
+    try:
+        return reads.conversation(value.pk)
+    except Conversation.DoesNotExist as gone:
+        raise InputError(f"expected `{name}` to be a saved Conversation: {gone}") from gone
 
 
 def _subject(subject: Model | None) -> tuple[str, str]:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from turnkit_django.dispatch.base import get_dispatcher
-from turnkit_django.engine import runner
-from turnkit_django.store import connections, reads
+from turnkit_django.engine import deliveries, runner
+from turnkit_django.store import connections, inboxes, reads
 
 _TRIES = 10
 _PAUSE_SECONDS = 0.05
@@ -35,6 +35,8 @@ def _look() -> Found:
     for spare in range(_TRIES):
         if runner.run_next(spare=spare):
             return Found.RAN
+        if deliveries.look():
+            continue  # a message may have brought a turn
         if not reads.has_due():
             found = Found.NOTHING
             break
@@ -58,14 +60,18 @@ def run_all(*, seconds: float = math.inf, should_stop: Callable[[], bool] = lamb
 
 
 def run_slice(*, seconds: float) -> None:
-    """Run until nothing is due, the time is over or the worker is told to stop; then hand what is left to another."""
+    """Deliver messages and run until nothing is due, the time is over or the worker is told to stop; then hand what is
+    left to another.
+    """
     end = time.monotonic() + seconds
+    if not get_dispatcher().is_stopping():
+        deliveries.look()  # work that never ends must not keep messages from arriving
     while not get_dispatcher().is_stopping() and time.monotonic() < end:
         found = _look()
         if found is Found.NOTHING:
             return
         if found is Found.HELD:
             break
-    if reads.has_due():
+    if reads.has_due() or inboxes.has_work():
         get_dispatcher().send_wake()
     connections.release()

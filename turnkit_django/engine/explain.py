@@ -89,6 +89,7 @@ def explained(seen: Situation) -> Explanation:
         limit=_limit(seen, meaning.limit),
         last_error=_error(turn),
         action=meaning.action.format_map(words),
+        retry_of=turn.retry_of_id,
     )
 
 

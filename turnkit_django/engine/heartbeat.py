@@ -30,12 +30,14 @@ class Held:
         lease_seconds: How long a renewal lasts.
         renewed_at: Monotonic time of the last write that is known to have held.
         is_lost: Whether a read has shown another token.
+        limit_at: Monotonic time after which the step that runs now is not waited for; None between such steps.
     """
 
     claim: Claim
     lease_seconds: int
     renewed_at: float = field(default_factory=time.monotonic)
     is_lost: bool = False
+    limit_at: float | None = None
 
     def require(self) -> None:
         """Refuse to start something new without the claim.
@@ -45,6 +47,20 @@ class Held:
         """
         if self.is_lost or time.monotonic() - self.renewed_at > self.lease_seconds:
             raise LostClaim(f"turn {self.claim.turn_id}: the claim was lost or could not be renewed in time")
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Renew the lease no longer than this for the step in the block: what hangs is taken for dead, not for busy."""
+        self.limit_at = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self.limit_at = None
+
+    @property
+    def is_over_limit(self) -> bool:
+        limit = self.limit_at
+        return limit is not None and time.monotonic() > limit
 
     def wrote(self, claim: Claim) -> None:
         """A write under the claim was stored; each of them renews the lease."""
@@ -103,12 +119,13 @@ def _renew_for_ever() -> None:
 
 
 def renew_all() -> bool:
-    """Renew every lease of this process; rows that somebody locks are asked for again at once.
+    """Renew every lease of this process whose step is within its limit; rows that somebody locks are asked for again
+    at once.
 
     Whether all were renewed or lost. It gives up after a third of a lease: the others are due again by then.
     """
     with _lock:
-        waiting = list(_held.values())
+        waiting = [held for held in _held.values() if not held.is_over_limit]
     patience = threading.Event()
     end = time.monotonic() + min((held.lease_seconds for held in waiting), default=0) / 3
     while waiting:

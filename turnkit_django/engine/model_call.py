@@ -100,7 +100,8 @@ def act(run: Running) -> bool:
         _announce(run, request)
         run.is_sent = True
         began = time.monotonic()
-        reply = client.complete(request)
+        with run.held.within(conf.get().MODEL_TIMEOUT):
+            reply = client.complete(request)
     except TransientModelError as problem:
         return _put_off(run, problem)
     except PermanentModelError as problem:

@@ -1,7 +1,7 @@
 """Stored messages → the messages of a request. Pure, and the same for every request of a conversation.
 
-Turn by turn: the messages of an ended turn stand together in lane order, a turn's own come last, and nothing stands
-between a message with calls and its results, whenever those were stored.
+Turn by turn: the messages of an ended turn stand together in lane order, a turn's own come last, behind those of a turn
+that it tries again, and nothing stands between a message with calls and its results, whenever those were stored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _anchors(messages: Iterable[StoredMessage]) -> dict[str | None, int]:
 def _position(
     message: StoredMessage, own_turn_id: str, anchors: dict[str | None, int]
 ) -> tuple[bool, int, bool, float, int]:
-    own = message.turn_id == own_turn_id
+    own = message.turn_id == own_turn_id or message.is_retried
     anchor = anchors.get(message.turn_id, message.anchor)
     return own, anchor, message.turn_id is not None, message.place or inf, message.sequence
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from turnkit_django import conf
 from turnkit_django.core.backoff import recovery_delay
 from turnkit_django.dispatch.base import get_dispatcher
+from turnkit_django.engine import deliveries
 from turnkit_django.engine.run import error, said
 from turnkit_django.store import connections, reads, transitions
 
@@ -30,6 +31,8 @@ class Counts:
         recovered: Turns taken from dead workers: pending again, failed, or stale.
         readied: Waiting turns whose time had come.
         overdue: Turns that failed because their deadline had passed.
+        delivered: Messages put into the transcripts of their conversations.
+        continued: Conversations with unread messages for which a turn was made.
         woken: Wake-ups sent for due turns that had none.
         unsent: Wake-ups that could not be sent; the log says why.
         errors: Rows that could not be handled; each is logged and set aside.
@@ -38,6 +41,8 @@ class Counts:
     recovered: int = 0
     readied: int = 0
     overdue: int = 0
+    delivered: int = 0
+    continued: int = 0
     woken: int = 0
     unsent: int = 0
     errors: int = 0
@@ -53,14 +58,24 @@ def run_pass(*, batch: int) -> Counts:
     counts = Counts()
     for turn_id, token, attempts in reads.expired(limit=batch):
         counts.recovered += _handled(counts, turn_id, lambda: recover(turn_id, token, attempts))  # noqa: B023
+    for turn_id in reads.miscounted(limit=batch):  # before `ready`, which goes on with those that now miss nothing
+        _handled(counts, turn_id, lambda: transitions.recount(turn_id))  # noqa: B023
     for turn_id in reads.ready(limit=batch):
         counts.readied += _handled(counts, turn_id, lambda: transitions.ready(turn_id))  # noqa: B023
     for turn_id in reads.overdue(limit=batch):
         late = error("BudgetError", "turn timed out")
         counts.overdue += _handled(counts, turn_id, lambda: transitions.give_up(turn_id, error=late))  # noqa: B023
+    _deliver(counts, batch)
     _wake(counts, batch)
     connections.release()
     return counts
+
+
+def _deliver(counts: Counts, batch: int) -> None:
+    delivered = deliveries.deliver_pending(limit=batch)
+    continued = deliveries.continue_lanes(limit=batch)
+    counts.delivered, counts.continued = delivered.done, continued.done
+    counts.errors += delivered.errors + continued.errors
 
 
 def note_pass() -> None:

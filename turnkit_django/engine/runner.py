@@ -15,7 +15,7 @@ from turnkit_django.agents import Agent, get_agent
 from turnkit_django.core.backoff import recovery_delay
 from turnkit_django.core.content import clean_text
 from turnkit_django.core.ids import new_token
-from turnkit_django.engine import heartbeat, model_call, reconcile, tool_calls
+from turnkit_django.engine import effects, heartbeat, model_call, reconcile, tool_calls
 from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
 from turnkit_django.engine.heartbeat import Held
 from turnkit_django.engine.run import Running, error, said
@@ -24,7 +24,7 @@ from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
 from turnkit_django.store import connections, transitions
 from turnkit_django.store.claims import Claimed, Holder
-from turnkit_django.store.records import AttemptEnd
+from turnkit_django.store.records import AttemptEnd, NewChild
 from turnkit_django.tools import Tool
 
 logger = logging.getLogger("turnkit")
@@ -125,8 +125,7 @@ def _one_step(run: Running) -> bool:
         case CallModel():
             return model_call.act(run)
         case RunTool(execution_id):
-            tool_calls.act(run, run.call(execution_id))
-            return True
+            return _run_call(run, run.call(execution_id))
         case SkipCall(execution_id):
             tool_calls.skip(run, run.call(execution_id))
             return True
@@ -138,6 +137,19 @@ def _one_step(run: Running) -> bool:
             return False
         case _:
             assert_never(step)
+
+
+def _run_call(run: Running, call: ToolExecution) -> bool:
+    tool = run.agent.tool_named(call.tool_name)
+    if tool is not None and tool.coordinates and call.error is None:
+        return effects.act(run, call, tool, run_child=_run_child)
+    tool_calls.act(run, call)
+    return True
+
+
+def _run_child(run: Running, child: NewChild) -> None:
+    """Run the turn that a call of an inline turn asks for, here and now."""
+    run_claimed(transitions.claim_child(child, holder(), parent_token=run.held.claim.token))
 
 
 def _publish_completion(run: Running) -> None:

@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ _LEFT_OPEN = "the tool ran, but left a transaction open in the database; what it
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
     status: ToolState
     result: Json = None
     error: dict[str, Json] | None = None
@@ -55,59 +56,68 @@ def is_valid(tool: Tool, arguments_text: str) -> bool:
 def act(run: Running, execution: ToolExecution) -> None:
     """Run one call of the batch, or say why it does not run."""
     tool = run.agent.tool_named(execution.tool_name)
-    outcome, arguments = _refused(run, execution, tool), None
-    if outcome is None and tool is not None:
-        try:
-            arguments = tool.validate(execution.arguments_text)
-        except ToolValidationError as problem:
-            outcome = _failure("ToolValidationError", str(problem))
-        else:
-            outcome = _run(run, execution, tool, arguments)
-    assert outcome is not None  # noqa: S101  a call is refused or has a tool
-    _settle(run, execution, outcome, arguments, is_terminal=tool is not None and tool.terminal)
+    checked = _checked(run, execution, tool)
+    if isinstance(checked, Outcome):
+        settle(run, execution, checked, None)
+    else:
+        known, arguments = checked
+        outcome = _run(run, execution, known, arguments)
+        settle(run, execution, outcome, arguments, is_terminal=known.terminal)
 
 
 def skip(run: Running, execution: ToolExecution) -> None:
     """Close a call that a terminal tool has overtaken."""
-    outcome = _Outcome(ToolState.CANCELLED, error=error("Skipped", "Not run: another tool has ended the turn."))
-    _settle(run, execution, outcome, None, is_terminal=True)
+    outcome = Outcome(ToolState.CANCELLED, error=error("Skipped", "Not run: another tool has ended the turn."))
+    settle(run, execution, outcome, None, is_terminal=True)
 
 
-def _refused(run: Running, execution: ToolExecution, tool: Tool | None) -> _Outcome | None:
+def _checked(run: Running, execution: ToolExecution, tool: Tool | None) -> Outcome | tuple[Tool, ValidArguments]:
+    """What the body is called with, or why it is not called."""
     if execution.error is not None:
-        return _Outcome(ToolState.FAILED, error=execution.error)
+        return Outcome(ToolState.FAILED, error=execution.error)
     if tool is None:
         known = ", ".join(sorted(run.agent.tool_names)) or "none"
-        return _failure("UnknownTool", f"There is no tool {execution.tool_name!r}. Tools: {known}")
+        return failure("UnknownTool", f"There is no tool {execution.tool_name!r}. Tools: {known}")
     if execution.status == ToolState.PENDING and execution.started_at is not None and tool.recovery == "unknown":
         # It was started when the tool was said to be repeatable; a deploy has taken that back.
         message = "The worker stopped while this tool ran. Whether it took effect is unknown."
-        return _Outcome(ToolState.INTERRUPTED, error=error("Interrupted", message))
-    return None
+        return Outcome(ToolState.INTERRUPTED, error=error("Interrupted", message))
+    try:
+        return tool, tool.validate(execution.arguments_text)
+    except ToolValidationError as problem:
+        return failure("ToolValidationError", str(problem))
 
 
-def _failure(error_type: str, message: str, **details: Json) -> _Outcome:
+def failure(error_type: str, message: str, **details: Json) -> Outcome:
     message = conf.clean(message)[:_LONGEST_MESSAGE]  # cut first, half a secret would not be known for one
-    return _Outcome(ToolState.FAILED, error=error(error_type, message, **details))
+    return Outcome(ToolState.FAILED, error=error(error_type, message, **details))
 
 
-def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> _Outcome:
+def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> Outcome:
     run.held.require()
     if execution.status == ToolState.PENDING and not _start(run, execution, arguments):
-        return _failure("Vanished", "its row was deleted before it was started")
+        return failure("Vanished", "its row was deleted before it was started")
     execution.arguments = arguments.arguments
     connections.release()
     reach("tool_started")
+    limit = conf.get().TOOL_TIMEOUT if tool.timeout is None else tool.timeout.total_seconds()
+    with run.held.within(limit):
+        outcome = run_body(run, execution, lambda context: normalize_result(tool.invoke(arguments, context=context)))
+    reach("tool_returned")
+    return outcome
+
+
+def run_body(run: Running, execution: ToolExecution, body: Callable[[ToolContext], Json]) -> Outcome:
+    """Call what an application wrote: an exception is the call's failure, a transaction left open is rolled back."""
     context = _context(run, execution)
     began, before = time.monotonic(), connections.open_blocks()
     try:
-        outcome = _called(tool, arguments, context)
+        outcome = _called(body, context)
     finally:
         has_left_open = connections.roll_back_since(before)
     if has_left_open and outcome.status is ToolState.COMPLETED:
-        outcome = _failure("ToolError", _LEFT_OPEN)
-    reach("tool_returned")
-    return _Outcome(outcome.status, outcome.result, outcome.error, ran_seconds=time.monotonic() - began)
+        outcome = failure("ToolError", _LEFT_OPEN)
+    return Outcome(outcome.status, outcome.result, outcome.error, ran_seconds=time.monotonic() - began)
 
 
 def _start(run: Running, execution: ToolExecution, arguments: ValidArguments) -> bool:
@@ -135,19 +145,19 @@ def _context(run: Running, execution: ToolExecution) -> ToolContext:
     return ToolContext(turn=turn, execution=copy(execution), conversation=conversation, principal=turn.principal)
 
 
-def _called(tool: Tool, arguments: ValidArguments, context: ToolContext) -> _Outcome:
+def _called(body: Callable[[ToolContext], Json], context: ToolContext) -> Outcome:
     """Any exception of the body, SystemExit too, is this call's failure and nobody else's."""
     try:
-        return _Outcome(ToolState.COMPLETED, result=normalize_result(tool.invoke(arguments, context=context)))
+        return Outcome(ToolState.COMPLETED, result=body(context))
     except ToolError as problem:
-        return _failure(type(problem).__name__, said(problem))
+        return failure(type(problem).__name__, said(problem))
     except BaseException as problem:
         if is_order_to_stop(problem):
             raise
         trace = conf.clean_traceback(problem)
-        told = {"event": "tool.failed", "tool": tool.name, "execution_id": context.execution.pk}
-        logger.warning("tool %s failed in %s: %s", tool.name, context.execution.pk, trace, extra=told)
-        return _failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
+        told = {"event": "tool.failed", "tool": context.execution.tool_name, "execution_id": context.execution.pk}
+        logger.warning("tool %s failed in %s: %s", told["tool"], context.execution.pk, trace, extra=told)
+        return failure(type(problem).__name__, _short(problem), traceback=clean_text(trace[-_LONGEST_TRACEBACK:]))
 
 
 def is_order_to_stop(problem: BaseException) -> bool:
@@ -166,14 +176,15 @@ def _short(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {said(problem)}"
 
 
-def _settle(
+def settle(
     run: Running,
     execution: ToolExecution,
-    outcome: _Outcome,
+    outcome: Outcome,
     arguments: ValidArguments | None,
     *,
-    is_terminal: bool,
+    is_terminal: bool = False,
 ) -> None:
+    """Record what became of a call, and start what comes next."""
     then = _next(run, execution, ends_turn=is_terminal and outcome.status in {ToolState.COMPLETED, ToolState.CANCELLED})
     settlement = Settlement(
         execution_id=execution.pk,

@@ -46,8 +46,18 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='turn',
+            name='max_depth',
+            field=models.PositiveIntegerField(db_default=3, default=3, help_text='The limit of its whole tree.'),
+        ),
+        migrations.AddField(
+            model_name='turn',
             name='hops',
             field=models.PositiveIntegerField(db_default=0, default=0, help_text='How many messages of agents led to it, one after another.'),
+        ),
+        migrations.AddField(
+            model_name='wait',
+            name='ordinal',
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text='Its place among the waits of the turn, in the order of asking.'),
         ),
         migrations.AddIndex(
             model_name='delivery',

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from django.db import models
 from django.db.models import Q
@@ -8,6 +9,7 @@ from django.db.models.functions import Now
 
 from turnkit_django.core.ids import new_delivery_id
 from turnkit_django.models.base import IdField, choices, one_of
+from turnkit_django.models.querysets import DeliveryQuerySet
 
 
 class Outcome(StrEnum):
@@ -59,6 +61,15 @@ class Delivery(models.Model):
     error = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     delivered_at = models.DateTimeField(null=True, blank=True)
+
+    if TYPE_CHECKING:
+        source_id: str | None
+        destination_id: str
+        source_turn_id: str | None
+        receiving_turn_id: str | None
+        message_id: str | None
+
+    objects = DeliveryQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "deliveries"

@@ -1,4 +1,4 @@
-"""The read vocabulary of turns. Times are the database's."""
+"""The read vocabulary of turns and deliveries. Times are the database's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 
-from turnkit_django.core.states import OPEN, STARTED, Phase, TurnState
+from turnkit_django.core.states import OPEN, TERMINAL, Phase, TurnState
 
 if TYPE_CHECKING:
+    from turnkit_django.models.delivery import Delivery  # noqa: F401  named as text in the base class below
     from turnkit_django.models.turn import Turn  # noqa: F401  named as text in the base class below
 
 
@@ -56,20 +57,14 @@ class TurnQuerySet(models.QuerySet["Turn"]):
 
     def busy(self) -> TurnQuerySet:
         """Whatever keeps a turn that was not submitted from running now: started turns and submitted work."""
-        return self.placed().filter(
-            Q(status__in=STARTED)
-            | Q(status=TurnState.PENDING, started_at__isnull=False)
-            | Q(submitted_at__isnull=False)
-        )
+        return self.placed().filter(Q(started_at__isnull=False) | Q(submitted_at__isnull=False))
 
     def heads(self) -> TurnQuerySet:
         """Due turns whose turn it is: nothing in their lane stands before them or is started."""
         turns = self.model._default_manager.using(self.db)
         lane = turns.placed().filter(conversation=OuterRef("conversation"))
         before = lane.filter(lane_position__lt=OuterRef("lane_position"))
-        others = lane.exclude(pk=OuterRef("pk")).filter(
-            Q(status__in=STARTED) | Q(status=TurnState.PENDING, started_at__isnull=False)
-        )
+        others = lane.exclude(pk=OuterRef("pk")).filter(started_at__isnull=False)
         return self.due().checkable().filter(~Exists(before), ~Exists(others))
 
     def checkable(self) -> TurnQuerySet:
@@ -84,3 +79,27 @@ class TurnQuerySet(models.QuerySet["Turn"]):
         """Unfinished, unclaimed and past the deadline. An answer that is there already is still delivered."""
         late = self.placed().checkable().filter(deadline_at__lt=StatementTime())
         return late.exclude(status=TurnState.RUNNING).exclude(phase=Phase.OUTPUT)
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    def undelivered(self) -> DeliveryQuerySet:
+        """Messages that are not in the transcript of their conversation yet."""
+        return self.filter(delivered_at__isnull=True, target_turn__isnull=True)
+
+    def unread(self) -> DeliveryQuerySet:
+        """Messages in a transcript that no model call has included.
+
+        The words are those of the index `turnkit_delivery_unread`.
+        """
+        return self.filter(delivered_at__isnull=False, request_id="", target_turn__isnull=True)
+
+    def unanswered(self) -> DeliveryQuerySet:
+        """Unread messages that no unfinished turn is meant to read."""
+        ended = [state.value for state in TERMINAL]
+        return self.unread().filter(
+            Q(receiving_turn__isnull=True) | Q(receiving_turn__status__in=ended), message__isnull=False
+        )
+
+    def timely(self) -> DeliveryQuerySet:
+        """Without those that wait for a time in the future."""
+        return self.filter(Q(not_before__isnull=True) | Q(not_before__lte=StatementTime()))

@@ -96,6 +96,7 @@ class Turn(TurnVerbs, models.Model):
     options = models.JSONField(default=dict, blank=True, help_text="Opaque request options, such as thinking.")
     max_iterations = models.PositiveIntegerField()
     max_output_tokens = models.PositiveIntegerField()
+    max_depth = models.PositiveIntegerField(default=3, db_default=3, help_text="The limit of its whole tree.")
     timeout = models.DurationField(null=True, blank=True)
 
     status = models.TextField(choices=Status.choices, default=Status.PENDING, db_default=TurnState.PENDING.value)
@@ -160,6 +161,7 @@ class Turn(TurnVerbs, models.Model):
         root_id: str | None
         trigger_id: str | None
         parent_execution_id: str | None
+        parent_id: str | None
         callback_id: str | None
         retry_of_id: str | None
         messages: RelatedManager[Message]

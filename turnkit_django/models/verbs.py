@@ -15,7 +15,9 @@ from turnkit_django.core.requests import ModelRequest
 from turnkit_django.core.usage import Usage
 
 if TYPE_CHECKING:
+    from turnkit_django.deliveries import InputStatus
     from turnkit_django.models.conversation import Conversation
+    from turnkit_django.models.delivery import Delivery
     from turnkit_django.models.message import Message
     from turnkit_django.models.turn import Turn
 
@@ -77,18 +79,57 @@ class ConversationVerbs:
         return conversations.run_here(cast("Conversation", self), **options)
 
     def submit(self, text: str, **options: Any) -> Turn:
-        """Store a user message and a turn that a worker will run. Options as in `prepare`, without `on_event`.
+        """Store a user message and a turn that a worker will run.
 
         May be called inside a transaction: it commits or rolls back with it.
 
+        Args:
+            options: As in `prepare`, without `on_event`, and `callback`: a conversation that is sent the result when
+                the turn has ended, however it ended.
+
         Raises:
             InputError: If the text is blank or an option is not usable. Nothing was written.
-            StateError: If the key was used for another text.
+            StateError: If the key was used for another text, or with another callback.
             ConfigError: If the conversation's agent is not registered.
         """
         from turnkit_django import conversations
 
         return conversations.submit(cast("Conversation", self), text, **options)
+
+    def post(self, text: str, *, key: str, principal: Json = None) -> Delivery:
+        """Send a message to this conversation: `send` with itself as source and destination."""
+        from turnkit_django import deliveries
+
+        return deliveries.post(cast("Conversation", self), text, key=key, principal=principal)
+
+    def send(self, destination: Conversation, text: str, *, key: str, principal: Json = None) -> Delivery:
+        """Send a message to another conversation, whose agent reads it as soon as it is free.
+
+        May be called inside a transaction: it commits or rolls back with it.
+
+        Args:
+            destination: Where to; a saved conversation.
+            key: Names the message among those of this conversation: sending it again gives the same row.
+            principal: Who sends it, any JSON; kept with the message. The turn that reads it acts as the destination.
+
+        Raises:
+            InputError: If an argument is not usable. Nothing was written.
+            ToolError: If the key was used for another message.
+        """
+        from turnkit_django import deliveries
+
+        return deliveries.send(cast("Conversation", self), destination, text, key=key, principal=principal)
+
+    def input_status(self, delivery: Delivery) -> InputStatus:
+        """Whether a model call has included a message of this conversation's inbox, and which.
+
+        Raises:
+            InputError: If the delivery is for another conversation.
+            Delivery.DoesNotExist: If it was erased.
+        """
+        from turnkit_django import deliveries
+
+        return deliveries.input_status(cast("Conversation", self), delivery)
 
     @property
     def usage(self) -> Usage:
@@ -117,16 +158,51 @@ class TurnVerbs:
 
         return conversations.run_turn(cast("Turn", self))
 
-    def submit(self) -> Turn:
+    def submit(self, *, callback: Conversation | None = None) -> Turn:
         """Let a worker run it; itself, refreshed. Submitting it again changes nothing.
 
+        Args:
+            callback: A conversation that is sent the result when the turn has ended, however it ended.
+
         Raises:
-            StateError: If it ran or runs in another way.
+            StateError: If it ran or runs in another way, or was submitted with another callback.
             InputError: If it was prepared with `on_event`, which a worker cannot call.
         """
         from turnkit_django import conversations
 
-        return conversations.submit_turn(cast("Turn", self))
+        return conversations.submit_turn(cast("Turn", self), callback=callback)
+
+    def wait_for(self, *targets: Turn | str) -> Turn:
+        """Let it start only when all the targets have ended, however they end; itself, refreshed.
+
+        Their results come to it as one message at its start. Naming a target again changes nothing. May be called
+        inside a transaction: it commits or rolls back with it.
+
+        Args:
+            targets: Turns, or their ids: submitted or ended, in other conversations.
+
+        Raises:
+            InputError: If there is no target, or one is no turn and no id.
+            StateError: If it is not pending or was started; if a target is not stored, not submitted, itself, or
+                unfinished in its own conversation; or if the wait would close a cycle. No wait is stored.
+        """
+        from turnkit_django import controls
+
+        return controls.wait_for(cast("Turn", self), targets)
+
+    def retry(self) -> Turn:
+        """Submit a new turn that tries again what this failed one was for: its message, its calls and their results
+        are what the new one sees. An unfinished retry is returned instead of a second one.
+
+        May be called inside a transaction: it commits or rolls back with it.
+
+        Raises:
+            StateError: If it has not failed, is a sub-agent's, or a retry of it has completed.
+            ConfigError: If its agent is not registered.
+        """
+        from turnkit_django import controls
+
+        return controls.retry(cast("Turn", self))
 
     def preview(self) -> ModelRequest:
         """The request it would send now; writes nothing, calls nothing.

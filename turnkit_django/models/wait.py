@@ -17,6 +17,9 @@ class Wait(models.Model):
     tool_execution = models.ForeignKey(
         "turnkit.ToolExecution", on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_index=False
     )
+    ordinal = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Its place among the waits of the turn, in the order of asking."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

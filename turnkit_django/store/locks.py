@@ -1,36 +1,48 @@
-"""Every lock, and the one order in which they are taken: ROOT > LANE > TURN > EXECUTION.
+"""Every lock, and the one order in which they are taken: GRAPH > ROOT > LANE > TURN > EXECUTION > DELIVERY.
 
-ROOT is an advisory key of a tree's root turn; the others are rows, locked FOR NO KEY UPDATE, by id: Django's deferred
-foreign keys take KEY SHARE locks at COMMIT, and with plain FOR UPDATE those deadlock outside the order.
+GRAPH is the advisory key of all waits, ROOT that of a tree's root turn; the others are rows, locked FOR NO KEY UPDATE,
+by id: Django's deferred foreign keys take KEY SHARE locks at COMMIT, and with plain FOR UPDATE those deadlock outside
+the order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
 from zlib import crc32
 
 from django.db.models import Model, QuerySet
 
+from turnkit_django.core.states import OPEN
 from turnkit_django.errors import LockOrderViolation
-from turnkit_django.models import Conversation, ToolExecution, Turn
-from turnkit_django.store import connections
+from turnkit_django.models import Conversation, Delivery, ToolExecution, Turn, Wait
+from turnkit_django.store import connections, sql
 
 _M = TypeVar("_M", bound=Model)
 
-_ROOT_CLASS = 0x7475726E  # "turn": the package's own class of two-int advisory keys
+_ROOT_CLASS = 0x7475726E  # "turn": the package's own classes of two-int advisory keys
+_GRAPH_CLASS = 0x77616974  # "wait"
 
 
 class Rank(IntEnum):
-    ROOT = 1
-    LANE = 2
-    TURN = 3
-    EXECUTION = 4
+    GRAPH = 1
+    ROOT = 2
+    LANE = 3
+    TURN = 4
+    EXECUTION = 5
+    DELIVERY = 6
+
+
+class MissedNeighbour(Exception):
+    """A wait was attached between the look for waits and the locks: the whole transaction starts over."""
 
 
 class Locks:
     """The locks of one transaction, in rank order.
+
+    Attributes:
+        neighbours: What `turn_with_waiters` has locked besides the turn, by id.
 
     Raises:
         LockOrderViolation: From each method, if a lock of the same or a higher rank is already held.
@@ -38,18 +50,22 @@ class Locks:
 
     def __init__(self) -> None:
         self._highest = 0
+        self.neighbours: dict[str, Turn] = {}
 
     def _reach(self, rank: Rank) -> None:
         if rank <= self._highest:
             raise LockOrderViolation(f"{rank.name} asked for after {Rank(self._highest).name}")
         self._highest = rank
 
+    def graph(self) -> None:
+        """Keep those apart that attach waits, so that no two of them close a cycle together."""
+        self._reach(Rank.GRAPH)
+        _take_key(_GRAPH_CLASS, 0)
+
     def root(self, turn_id: str) -> None:
         """Keep controls and cascades of one tree apart. Released by the end of the transaction."""
         self._reach(Rank.ROOT)
-        with connections.current().cursor() as cursor:
-            key = crc32(turn_id.encode()) - (1 << 31)
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_ROOT_CLASS, key])
+        _take_key(_ROOT_CLASS, crc32(turn_id.encode()) - (1 << 31))
 
     def lane(self, conversation_id: str) -> Conversation:
         """One conversation row: its numbers and who runs in it."""
@@ -70,6 +86,24 @@ class Locks:
         self._reach(Rank.TURN)
         return _rows(Turn.objects.using(connections.alias())).get(pk=turn_id)
 
+    def turn_with_waiters(self, turn_id: str) -> Turn:
+        """A turn that may end: with it, in one statement, the unfinished turns that wait for it or that it waits for.
+
+        Raises:
+            MissedNeighbour: If one of those was attached since the statement began; attaching needs this turn's lock,
+                so that none is afterwards.
+        """
+        self._reach(Rank.TURN)
+        rows = Turn.objects.using(connections.alias()).raw(sql.LOCK_WITH_NEIGHBOURS, {"turn_id": turn_id})
+        found = {turn.pk: turn for turn in rows}
+        turn = found.pop(turn_id, None)
+        if turn is None:
+            raise Turn.DoesNotExist(turn_id)
+        if turn.open_waiters or turn.pending_dependencies:
+            _require_all(turn, found)
+        self.neighbours = found
+        return turn
+
     def turns(self, chosen: QuerySet[Turn]) -> list[Turn]:
         """The chosen rows, locked in the order of their ids."""
         self._reach(Rank.TURN)
@@ -86,6 +120,36 @@ class Locks:
         self._reach(Rank.EXECUTION)
         found = _rows(ToolExecution.objects.using(connections.alias())).filter(turn=turn_id, status__in=statuses)
         return sorted(found.order_by("pk"), key=lambda execution: execution.ordinal)
+
+    def delivery(self, delivery_id: str) -> Delivery:
+        self._reach(Rank.DELIVERY)
+        return _rows(Delivery.objects.using(connections.alias())).get(pk=delivery_id)
+
+    def deliveries(self, ids: Iterable[str]) -> list[Delivery]:
+        """Those of the rows that are still there, locked in the order of their ids."""
+        self._reach(Rank.DELIVERY)
+        return list(_rows(Delivery.objects.using(connections.alias())).filter(pk__in=list(ids)).order_by("pk"))
+
+
+def idle_head(conversation_id: str) -> Turn | None:
+    """The due head of a lane whose row is locked, unless somebody works on it. Stands outside of the ranks: nothing is
+    waited for.
+    """
+    heads = Turn.objects.using(connections.alias()).heads().filter(conversation=conversation_id)
+    return next(iter(heads.select_for_update(of=("self",), no_key=True, skip_locked=True)[:1]), None)
+
+
+def _take_key(space: int, key: int) -> None:
+    with connections.current().cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [space, key])
+
+
+def _require_all(turn: Turn, found: Mapping[str, Turn]) -> None:
+    edges = Wait.objects.using(connections.alias())
+    waiters = edges.filter(target=turn.pk, turn__status__in=OPEN).values_list("turn_id", flat=True)
+    targets = edges.filter(turn=turn.pk, target__status__in=OPEN).values_list("target_id", flat=True)
+    if missed := {*waiters, *targets} - found.keys():
+        raise MissedNeighbour(f"{turn.pk} is joined with {sorted(missed)} since a moment ago")
 
 
 def _rows(chosen: QuerySet[_M]) -> QuerySet[_M]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
@@ -21,7 +21,7 @@ from turnkit_django.failpoints import reach
 from turnkit_django.models import Turn
 from turnkit_django.store import connections, outbox, reads
 from turnkit_django.store.claims import CallGone, Claim, Claimed
-from turnkit_django.store.locks import Locks
+from turnkit_django.store.locks import Locks, MissedNeighbour
 from turnkit_django.store.outbox import News
 
 _P = ParamSpec("_P")
@@ -33,6 +33,7 @@ STATEMENTS: dict[str, str] = {}
 """Those of them that are one SQL statement, with its text."""
 
 _TRIES = 3
+_MISSES = 5  # in a row; each takes somebody who attaches a wait in the few microseconds between a look and a lock
 _PATIENCE_SECONDS = 1  # of maintenance with a lane that somebody holds: other lanes wait meanwhile
 
 
@@ -78,11 +79,26 @@ def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_
     return run
 
 
-def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable[Concatenate[Claim, _P], None]:
-    """A worker's move under its claim."""
+@overload
+def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable[Concatenate[Claim, _P], None]: ...
+
+
+@overload
+def worker_move(
+    *, ends_claim: Literal[False]
+) -> Callable[[Callable[Concatenate[Locks, Claim, _P], _R]], Callable[Concatenate[Claim, _P], tuple[Claim, _R]]]: ...
+
+
+def worker_move(move: Callable[..., Any] | None = None, *, ends_claim: bool = True) -> Any:
+    """A worker's move under its claim, whose revision it counts up.
+
+    With `ends_claim=False` the turn stays claimed, and the move returns the claim with its new revision and its result.
+    """
+    if move is None:
+        return partial(worker_move, ends_claim=ends_claim)
 
     @wraps(move)
-    def run(claim: Claim, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+    def run(claim: Claim, /, *args: Any, **kwargs: Any) -> object:
         connections.require_no_transaction(f"turn {claim.turn_id}")
 
         news = News()
@@ -94,8 +110,9 @@ def worker_move(move: Callable[Concatenate[Locks, Claim, _P], None]) -> Callable
                 _in_transaction(move.__name__, lambda: move(Locks(), claim, *args, **kwargs), news)
             return True
 
-        if _repeated(once, unless=lambda: has_committed(claim, ends_claim=True), waits_for_locks=True) is None:
+        if _repeated(once, unless=lambda: has_committed(claim, ends_claim=ends_claim), waits_for_locks=True) is None:
             news.send_after_commit()  # nobody has heard of the commit, so nothing was sent at it
+        return None if ends_claim else (claim.after_write(), news.result)
 
     TRANSITIONS[move.__name__] = run
     return run
@@ -175,7 +192,7 @@ def _hand_over(news: News, claimed: object) -> None:
 
 def _subject(first: object, *_: object) -> object:
     """What a move is about: an id, or the conversation of a row that is not stored yet."""
-    return getattr(first, "conversation_id", first)
+    return getattr(first, "conversation_id", getattr(first, "source_id", first))
 
 
 def _in_transaction(name: str, move: Callable[[], _R], news: News) -> _R:
@@ -199,7 +216,7 @@ def _recognised(once: Callable[[News], _R]) -> _R | None:
     whether it had: somebody else may have done the same meanwhile. Its transaction id does.
     """
     if connections.current().in_atomic_block:
-        return once(News())
+        return _started_over(lambda: once(News()))
     tries: list[News] = []
 
     def again() -> _R:
@@ -237,7 +254,7 @@ def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool], waits_for_l
     while True:
         try:
             # The look itself may meet a server that is still away: it counts as a try.
-            return None if is_repeat and unless() else once()
+            return None if is_repeat and unless() else _started_over(once)
         except (DatabaseError, InterfaceError) as error:
             is_repeat = True
             if waits_for_locks and connections.is_lock_timeout(error):
@@ -248,6 +265,14 @@ def _repeated(once: Callable[[], _R], *, unless: Callable[[], bool], waits_for_l
                 connections.drop()
             connections.pause_before_repeat(attempt)
             attempt += 1
+
+
+def _started_over(once: Callable[[], _R]) -> _R:
+    """Run a transaction again while it finds, with its locks in hand, that it would have needed more of them."""
+    for _ in range(_MISSES):
+        with suppress(MissedNeighbour):
+            return once()
+    return once()
 
 
 def fetched(text: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, cast
 
 from turnkit_django.core import events
 from turnkit_django.core.content import Json
 from turnkit_django.core.events import LONGEST_ERROR, LONGEST_NAME, Event
 from turnkit_django.core.states import ToolState, TurnState
-from turnkit_django.models import Conversation, Message, ToolExecution, Turn
+from turnkit_django.models import Conversation, Delivery, Message, ToolExecution, Turn
 from turnkit_django.store.claims import Claim
-from turnkit_django.store.records import NewCall, Next, Reply, Settlement
+from turnkit_django.store.records import NewCall, NewChild, Next, Reply, Settlement
 
 Fields = dict[str, Any]
 
@@ -63,7 +64,11 @@ def parked(turn: Turn) -> Event:
     return events.TurnParked(**_of(turn), **_why(turn.error), not_before=cast("Any", turn.not_before))
 
 
-def ready(turn: Turn) -> Event:
+def waiting(turn: Turn) -> Event:
+    return events.TurnWaiting(**_of(turn), count=turn.pending_dependencies)
+
+
+def readied(turn: Turn) -> Event:
     return events.TurnReady(**_of(turn))
 
 
@@ -132,6 +137,18 @@ def call_closed(turn: Turn, execution: ToolExecution, state: ToolState, reason: 
     return kind(**_of(turn), **_call(execution.pk, execution.tool_name), error_message=reason)
 
 
+def delegated(parent: Turn, child: NewChild) -> Event:
+    """A call of the parent has started a turn."""
+    return events.SubAgentDelegated(
+        **_of(parent),
+        **_call(child.execution_id, child.tool_name),
+        child_turn_id=child.turn.pk,
+        child_conversation_id=child.conversation.pk,
+        child_agent_name=child.turn.agent_name,
+        task_chars=len(child.message.text),
+    )
+
+
 def _call(execution_id: str, tool_name: str) -> Fields:
     return {"execution_id": execution_id, "tool_name": tool_name[:LONGEST_NAME]}
 
@@ -143,6 +160,44 @@ def _created(about: Fields, call: NewCall) -> Event:
 
 def _started(held: Claim, execution_id: str, tool_name: str) -> Event:
     return events.ToolCallStarted(**_under(held), **_call(execution_id, tool_name))
+
+
+# Messages between conversations
+
+
+def sent(delivery: Delivery, agent_name: str) -> Event:
+    return events.DeliverySent(
+        turn_id=delivery.source_turn_id,
+        conversation_id=delivery.source_id or "",
+        agent_name=agent_name,
+        **_way(delivery),
+        text_chars=len(delivery.text),
+        hops=delivery.hops,
+    )
+
+
+def delivered(delivery: Delivery, lane: Conversation, message_id: str) -> Event:
+    return events.DeliveryDelivered(**_to(delivery, lane), message_id=message_id)
+
+
+def applied(delivery: Delivery, turn: Turn, request_id: str) -> Event:
+    return events.DeliveryApplied(**_of(turn), **_way(delivery), request_id=request_id)
+
+
+def set_aside(delivery: Delivery, error: Json, not_before: datetime | None) -> Event:
+    return events.DeliverySetAside(**_to(delivery, delivery.destination), **_why(error), not_before=not_before)
+
+
+def _to(delivery: Delivery, lane: Conversation) -> Fields:
+    return {"turn_id": None, "conversation_id": lane.pk, "agent_name": lane.agent_name, **_way(delivery)}
+
+
+def _way(delivery: Delivery) -> Fields:
+    return {
+        "delivery_id": delivery.pk,
+        "source_id": delivery.source_id,
+        "destination_id": delivery.destination_id,
+    }
 
 
 # What the hot statements tell: they are made from the arguments of the move, and from the parameters for its SQL

@@ -19,9 +19,17 @@ from django.db.models import Model
 from django.dispatch import Signal
 
 from turnkit_django import conf, signals
-from turnkit_django.core.events import Event, MessageEvent, ModelCallEvent, OnEvent, ToolCallEvent, TurnEvent
+from turnkit_django.core.events import (
+    DeliveryEvent,
+    Event,
+    MessageEvent,
+    ModelCallEvent,
+    OnEvent,
+    ToolCallEvent,
+    TurnEvent,
+)
 from turnkit_django.dispatch.base import get_dispatcher
-from turnkit_django.models import Message, ToolExecution, Turn
+from turnkit_django.models import Delivery, Message, ToolExecution, Turn
 from turnkit_django.store import connections
 
 logger = logging.getLogger("turnkit")
@@ -38,6 +46,7 @@ _ADDRESSES: dict[type[Event], tuple[Signal, type[Model]]] = {
     ModelCallEvent: (signals.model_call_changed, Turn),
     MessageEvent: (signals.message_created, Message),
     ToolCallEvent: (signals.tool_call_changed, ToolExecution),
+    DeliveryEvent: (signals.delivery_changed, Delivery),
 }
 
 
@@ -55,27 +64,42 @@ def wake(*turn_ids: str, on_failure: Callable[[tuple[str, ...]], None]) -> None:
     transaction.on_commit(send, using=connections.alias(), robust=True)
 
 
+def wake_for_messages() -> None:
+    """After the commit, tell a worker to look for messages to deliver and to answer. No row notes it."""
+    transaction.on_commit(_send_unnoted, using=connections.alias(), robust=True)
+
+
 def _send(turn_ids: tuple[str, ...], on_failure: Callable[[tuple[str, ...]], None]) -> None:
-    global unsent_count, _silent_until
     for place in range(len(turn_ids)):
-        began = time.monotonic()
-        try:
-            if began < _silent_until:
-                raise TimeoutError("it did not answer a moment ago")
-            get_dispatcher().send_wake()
-        except Exception as error:
-            if time.monotonic() - began > _LONG_SECONDS:
-                _silent_until = time.monotonic() + _SILENCE_SECONDS
-            # Each try may take a second: the rest would fail alike.
-            unsent = turn_ids[place:]
-            unsent_count += len(unsent)
-            logger.warning(
-                "wake-up not sent; reconcile will find the work: %s",
-                conf.clean(f"{type(error).__name__}: {error}"),
-                extra={"event": "wake.unsent", "turn_ids": list(unsent), "unsent_count": unsent_count},
-            )
-            on_failure(unsent)
+        # Each try may take a second: the rest would fail alike.
+        if not _is_sent(unless=turn_ids[place:]):
+            on_failure(turn_ids[place:])
             return
+
+
+def _send_unnoted() -> None:
+    _is_sent(unless=())
+
+
+def _is_sent(*, unless: tuple[str, ...]) -> bool:
+    """Send one wake-up; where that fails, log the turns that go without."""
+    global unsent_count, _silent_until
+    began = time.monotonic()
+    try:
+        if began < _silent_until:
+            raise TimeoutError("it did not answer a moment ago")
+        get_dispatcher().send_wake()
+    except Exception as error:
+        if time.monotonic() - began > _LONG_SECONDS:
+            _silent_until = time.monotonic() + _SILENCE_SECONDS
+        unsent_count += max(len(unless), 1)
+        logger.warning(
+            "wake-up not sent; reconcile will find the work: %s",
+            conf.clean(f"{type(error).__name__}: {error}"),
+            extra={"event": "wake.unsent", "turn_ids": list(unless), "unsent_count": unsent_count},
+        )
+        return False
+    return True
 
 
 _thread = threading.local()

@@ -13,10 +13,10 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
 
 from turnkit_django.core.content import Part
-from turnkit_django.core.states import TurnState
+from turnkit_django.core.states import OPEN, TurnState
 from turnkit_django.core.usage import Usage
 from turnkit_django.errors import LaneBusy
-from turnkit_django.models import Message, ToolExecution, Turn
+from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.querysets import StatementTime, TurnQuerySet
 from turnkit_django.store import connections, outbox
 
@@ -31,6 +31,7 @@ class StoredMessage:
     Attributes:
         anchor: What its turn saw when it was first claimed; its own number for a message of no turn.
         place: The place of its turn in the lane; 0 for a message of no turn.
+        is_retried: Whether it is of a turn that the asking one tries again.
     """
 
     sequence: int
@@ -41,6 +42,7 @@ class StoredMessage:
     parts: Sequence[Part]
     provider: str
     finish_reason: str
+    is_retried: bool = False
 
 
 def _turns() -> TurnQuerySet:
@@ -55,6 +57,16 @@ def turn(turn_id: str) -> Turn:
     """
     with naming(turn_id):
         return _turns().get(pk=turn_id)
+
+
+def conversation(conversation_id: str) -> Conversation:
+    """The row as it is now.
+
+    Raises:
+        Conversation.DoesNotExist: Names it.
+    """
+    with naming(conversation_id):
+        return Conversation.objects.using(connections.alias()).get(pk=conversation_id)
 
 
 def refreshed(turn: Turn) -> Turn:
@@ -100,7 +112,18 @@ def transcript(seen_by: Turn) -> list[StoredMessage]:
             "metadata__finish_reason",
         )
     )
-    return [_stored(*row) for row in rows]
+    tried = set(retried(seen_by))
+    return [_stored(*row, is_retried=row[1] in tried) for row in rows]
+
+
+def retried(turn: Turn) -> list[str]:
+    """The turns that it tries again, one after another."""
+    found: list[str] = []
+    before: str | None = turn.retry_of_id
+    while before is not None:
+        found.append(before)
+        before = _turns().filter(pk=before).values_list("retry_of_id", flat=True).first()
+    return found
 
 
 def _visible(seen_by: Turn) -> Q:
@@ -126,6 +149,8 @@ def _stored(
     content: object,
     provider: str,
     finish_reason: object,
+    *,
+    is_retried: bool,
 ) -> StoredMessage:
     return StoredMessage(
         sequence=sequence,
@@ -136,6 +161,7 @@ def _stored(
         parts=cast("list[Part]", content),
         provider=provider,
         finish_reason=str(finish_reason or ""),
+        is_retried=is_retried,
     )
 
 
@@ -160,6 +186,20 @@ def executions(turns: TurnQuerySet) -> QuerySet[ToolExecution]:
 def calls(turn_id: str) -> list[ToolExecution]:
     """All executions of a turn, in call order."""
     return list(ToolExecution.objects.using(connections.alias()).filter(turn=turn_id).order_by("ordinal"))
+
+
+def child_of(execution_id: str) -> Turn | None:
+    """The turn that a call has started."""
+    return _turns().filter(parent_execution=execution_id).first()
+
+
+def of_tree(root_id: str, turn_ids: Sequence[str]) -> dict[str, Turn]:
+    """Those of the turns that belong to the tree, by id."""
+    return {turn.pk: turn for turn in tree(root_id).filter(pk__in=turn_ids)}
+
+
+def has_conversation(conversation_id: str) -> bool:
+    return Conversation.objects.using(connections.alias()).filter(pk=conversation_id).exists()
 
 
 def usage(turns: QuerySet[Turn]) -> Usage:
@@ -216,6 +256,16 @@ def ready(*, limit: int) -> list[str]:
         )
     )
     return list(rows.order_by(F("not_before").asc(nulls_first=True), "pk").values_list("pk", flat=True)[:limit])
+
+
+def miscounted(*, limit: int) -> list[str]:
+    """Waiting turns that count more dependencies than they have targets: perhaps some were erased, and nobody counted
+    them down.
+    """
+    awaited = Count("waits", filter=Q(waits__target__status__in=OPEN))
+    waiting = _turns().placed().checkable().filter(status=TurnState.WAITING, pending_dependencies__gt=0)
+    rows = waiting.annotate(awaited=awaited).filter(pending_dependencies__gt=F("awaited"))
+    return list(rows.order_by("pk").values_list("pk", flat=True)[:limit])
 
 
 def overdue(*, limit: int) -> list[str]:

@@ -10,6 +10,7 @@ from enum import Enum
 from turnkit_django.core.content import Json, Part
 from turnkit_django.core.states import Phase
 from turnkit_django.core.usage import Usage
+from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.store.claims import Reservation
 
 
@@ -77,6 +78,25 @@ class NewCall:
     is_replay_safe: bool
     arguments_text: str
     error: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewChild:
+    """A turn that a call asks for, with its rows that are not stored yet.
+
+    Attributes:
+        execution_id: The call.
+        tool_name: As the model wrote it.
+        arguments: Of the call, as they are stored.
+        turn: Names its parent, its root and the call.
+    """
+
+    execution_id: str
+    tool_name: str
+    arguments: Json
+    conversation: Conversation
+    message: Message
+    turn: Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from django.db.models import Case, F, OuterRef, Q, Subquery, Value, When
 from django.db.models.functions import JSONObject
 
 from turnkit_django.core.explanation import Awaited
-from turnkit_django.core.states import OPEN, STARTED, Approval, ToolState, TurnState
+from turnkit_django.core.states import OPEN, Approval, ToolState
 from turnkit_django.models import Conversation, ToolExecution, Turn, Wait
 from turnkit_django.models.querysets import ClockTime, TurnQuerySet
 from turnkit_django.store import connections
@@ -50,7 +50,9 @@ class Situation:
 
 
 def _turns() -> TurnQuerySet:
-    return Turn.objects.using(connections.alias()).defer("context", "principal", "options", "output_text")
+    return Turn.objects.using(connections.alias()).defer(
+        "context", "principal", "options", "output_text", "callback_error"
+    )
 
 
 def situation(turn_id: str) -> Situation:
@@ -103,7 +105,7 @@ def in_question(conversation_id: str) -> list[tuple[str, str]]:
 def _before(turn_id: str) -> TurnQuerySet:
     """What keeps the turn's lane: the words of `TurnQuerySet.heads`, with what is started first."""
     me = _turns().filter(pk=turn_id)
-    is_started = Q(status__in=STARTED) | Q(status=TurnState.PENDING, started_at__isnull=False)
+    is_started = Q(started_at__isnull=False)
     return (
         _turns()
         .placed()
@@ -130,7 +132,7 @@ def _approvals() -> ArraySubquery:
 
 
 def _targets() -> ArraySubquery:
-    waits = Wait.objects.filter(turn=OuterRef("pk"), target__status__in=OPEN).order_by("pk")
+    waits = Wait.objects.filter(turn=OuterRef("pk"), target__status__in=OPEN).order_by("ordinal", "pk")
     edge = JSONObject(kind=Value("turn"), id="target_id", since="created_at")
     return ArraySubquery(waits.values(json=edge)[:_MOST])
 

@@ -1,10 +1,10 @@
-"""The hot transitions of a turn, one statement each.
+"""The hot transitions of a turn, one statement each; and what the ORM cannot say about waits.
 
-Each takes its locks in rank order inside the statement: `lane` first (materialized, so that nothing runs before it),
-then `fence` (the turn, re-checked on its newest version after any wait), then the rest for those who hold the fence.
-They read only columns of rows they have locked, never a subquery: after a wait a subquery would still see the old rows.
-No row in the answer means that the claim is not in force; the second column is 1 if the execution was in a
-state for it.
+Each transition takes its locks in rank order inside the statement: `lane` first (materialized, so that nothing runs
+before it), then `fence` (the turn, re-checked on its newest version after any wait), then the rest for those who hold
+the fence. They read only columns of rows they have locked, never a subquery: after a wait a subquery would still see
+the old rows. No row in the answer means that the claim is not in force; the second column is 1 if the execution was in
+a state for it.
 """
 
 from __future__ import annotations
@@ -132,3 +132,42 @@ FROM held WHERE t.id = held.id
 RETURNING t.id
 """
 """RUNNING → RUNNING. All leases of a process; rows that are locked just now are skipped, and asked for again."""
+
+_OPEN = "('pending', 'running', 'waiting', 'paused')"
+
+LOCK_WITH_NEIGHBOURS = f"""SELECT t.* FROM turnkit_turn t
+WHERE t.id = ANY(array_append(
+    ARRAY(
+        SELECT w.turn_id FROM turnkit_wait w JOIN turnkit_turn waiter ON waiter.id = w.turn_id
+        WHERE w.target_id = %(turn_id)s AND waiter.status IN {_OPEN}
+        UNION ALL
+        SELECT w.target_id FROM turnkit_wait w JOIN turnkit_turn target ON target.id = w.target_id
+        WHERE w.turn_id = %(turn_id)s AND target.status IN {_OPEN}
+    ),
+    %(turn_id)s::varchar))
+ORDER BY t.id FOR NO KEY UPDATE OF t
+"""
+"""The turn, and the unfinished turns on the other ends of its waits as the statement's start saw them."""
+
+REACHED_LANES = f"""
+WITH RECURSIVE reached(start, lane) AS (
+        SELECT lane, lane FROM unnest(%(starts)s::varchar[]) AS begin(lane)
+    UNION
+        SELECT reached.start, target.conversation_id
+        FROM reached
+        CROSS JOIN LATERAL (
+            SELECT id FROM turnkit_turn
+            WHERE conversation_id = reached.lane AND status IN {_OPEN} AND lane_position IS NOT NULL
+            UNION ALL
+            SELECT id FROM turnkit_turn
+            WHERE conversation_id = reached.lane AND status = 'pending' AND lane_position IS NULL
+        ) AS waiting
+        JOIN turnkit_wait w ON w.turn_id = waiting.id
+        JOIN turnkit_turn target ON target.id = w.target_id AND target.status IN {_OPEN}
+    )
+SELECT DISTINCT start FROM reached WHERE lane = %(lane)s
+"""
+"""From which of the lanes `starts` the waits of unfinished turns lead to `lane`. An ended target ends the search.
+
+The two halves of `waiting` are what two indexes find, however many turns of a lane have ended.
+"""

@@ -40,7 +40,8 @@ def assert_clean(*conversations: Conversation, model: ScriptedModel | None = Non
     3. Usage equals what the model handed out (with `model`; not more, where a call was lost), and the API's sums agree
        with the rows.
     4. One more maintenance pass changes no row and makes no model call.
-    5. Each completed turn has one answer, stored once; message numbers have no gap and no repeat.
+    5. Each completed turn has one answer, stored once; message numbers have no gap and no repeat. Each delivered
+       message stands once in the transcript, and a conversation counts its unread ones.
     6. A new user message would make a request that the strictest provider accepts.
 
     Args:
@@ -61,6 +62,7 @@ def assert_clean(*conversations: Conversation, model: ScriptedModel | None = Non
         *_maintenance(model),
         *_answers(turns),
         *(problem for conversation in chosen for problem in _numbers(conversation)),
+        *(problem for conversation in chosen for problem in _inbox(conversation)),
         *(problem for conversation in chosen for problem in _next_message(conversation)),
         *([f"V {violation}" for violation in model.violations] if model else []),
     ]
@@ -137,6 +139,17 @@ def _numbers(conversation: Conversation) -> Iterator[str]:
     numbers = list(conversation.messages.order_by("sequence").values_list("sequence", flat=True))
     if numbers != list(range(1, len(numbers) + 1)) or conversation.next_sequence != len(numbers) + 1:
         yield f"C5 {conversation.pk}: message numbers are {numbers}, the next one {conversation.next_sequence}"
+
+
+def _inbox(conversation: Conversation) -> Iterator[str]:
+    inbox = Delivery.objects.using(connections.alias()).filter(destination=conversation.pk, target_turn__isnull=True)
+    unread = inbox.unread().count()
+    if conversation.unread_count != unread:
+        yield f"C5 {conversation.pk} counts {conversation.unread_count} unread messages, but {unread} are"
+    told = Counter(conversation.messages.filter(metadata__has_key="delivery_id").values_list("metadata__delivery_id"))
+    for (delivery_id,), count in told.items():
+        if count != 1:
+            yield f"C5 {delivery_id} stands {count} times in the transcript of {conversation.pk}"
 
 
 def _next_message(conversation: Conversation) -> list[str]:

@@ -8,11 +8,12 @@ import time
 from turnkit_django import conf
 from turnkit_django.engine import drain as engine_drain
 from turnkit_django.engine import heartbeat, reconcile, runner
-from turnkit_django.store import reads
+from turnkit_django.store import inboxes, reads
 
 
 def drain(*, max_seconds: float = 30) -> int:
-    """Run every due turn and maintenance pass in this process until nothing is due; how many turns were run.
+    """Deliver every message, run every due turn and maintenance pass in this process until nothing is due; how many
+    turns were run.
 
     It reads PostgreSQL only, so it works without Redis and where `on_commit` does not fire (Django's TestCase,
     pytest's `django_db`). Claims that a simulated crash left behind in this process are taken over at once. Work that
@@ -28,7 +29,8 @@ def drain(*, max_seconds: float = 30) -> int:
         count += ran
         if ran and reads.ready(limit=1):
             continue  # parked, and due again by now
-        wait = reads.seconds_to_next()
+        waits = [seconds for seconds in (reads.seconds_to_next(), inboxes.seconds_to_next()) if seconds is not None]
+        wait = min(waits, default=None)
         if wait is None or time.monotonic() + wait > end:
             return count
         threading.Event().wait(wait + 0.01)

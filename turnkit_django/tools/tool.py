@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from asgiref.sync import async_to_sync
@@ -48,6 +49,10 @@ class Tool:
         parameters: A JSON Schema instead of annotations; `call` then takes `**arguments`.
         terminal: Whether a successful call ends the turn with the text of `completion`.
         recovery: `"unknown"`: a started call without a recorded result is never run again. `"replay_safe"`: it may be.
+        timeout: How long the body may take; None: the setting `TOOL_TIMEOUT`. A worker whose tool takes longer counts
+            as dead when its lease ends, so that the outcome is unknown.
+        coordinates: Whether the body only says what the engine shall do: it returns a value of `core/effects.py`, and
+            does nothing that lasts. Such a call runs again after a crash; what it asked for happens once.
     """
 
     name: str = ""
@@ -56,6 +61,8 @@ class Tool:
     parameters: Mapping[str, object] | None = None
     terminal: bool = False
     recovery: Recovery = "unknown"
+    timeout: timedelta | None = None
+    coordinates: bool = False
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Do the work. What it returns goes through `normalize_result`; raise `ToolError` to tell the model why not."""
@@ -134,6 +141,7 @@ def tool(
     parameters: Mapping[str, object] | None = None,
     terminal: bool = False,
     recovery: Recovery = "unknown",
+    timeout: timedelta | None = None,
 ) -> Callable[[Callable[..., object]], FunctionTool]: ...
 def tool(
     function: Callable[..., object] | None = None,
@@ -145,6 +153,7 @@ def tool(
     parameters: Mapping[str, object] | None = None,
     terminal: bool = False,
     recovery: Recovery = "unknown",
+    timeout: timedelta | None = None,
 ) -> FunctionTool | Callable[[Callable[..., object]], FunctionTool]:
     """Make a tool of a function; use it bare or with options. The options are the attributes of `Tool`.
 
@@ -166,6 +175,7 @@ def tool(
             parameters=parameters,
             terminal=terminal,
             recovery=recovery,
+            timeout=timeout,
         )
 
     return make if function is None else make(function)
@@ -200,7 +210,7 @@ def _define(tool: Tool, *, body: Callable[..., object]) -> _Definition:
     kind = type(tool)
     name = tool.name or _WORD_STARTS.sub("_", kind.__name__).lower()
     where = f"tool `{name}` ({_place(body, kind=kind)})"
-    if kind.call is Tool.call:
+    if getattr(body, "__func__", None) is Tool.call:
         raise ConfigError(f"{where}: expected a method `call`, got none; write `def call(self, ...)`")
     _check_options(tool, name=name, where=where)
     vars(tool)["name"] = name  # also where the class is frozen
@@ -221,6 +231,12 @@ def _check_options(tool: Tool, *, name: object, where: str) -> None:
             raise ConfigError(f"{where}: expected text in `{option}`, got {value!r:.80} ({type(value).__name__})")
     if not isinstance(tool.terminal, bool):
         raise ConfigError(f"{where}: expected True or False in `terminal`, got {tool.terminal!r:.80}")
+    if tool.timeout is not None and (not isinstance(tool.timeout, timedelta) or tool.timeout <= timedelta()):
+        raise ConfigError(
+            f"{where}: expected `timeout` to be a timedelta of more than 0, or None, got {tool.timeout!r:.80}"
+        )
+    if tool.coordinates and tool.recovery != "unknown":
+        raise ConfigError(f"{where}: expected no `recovery` for a tool that coordinates: what it asks for happens once")
     if tool.recovery not in get_args(Recovery):
         raise ConfigError(
             f'{where}: expected `recovery` to be "unknown" or "replay_safe", got {tool.recovery!r:.80}; '
@@ -231,7 +247,7 @@ def _check_options(tool: Tool, *, name: object, where: str) -> None:
 def _place(body: Callable[..., object], *, kind: type[Tool]) -> str:
     """File and line of the body, else the class."""
     code = getattr(inspect.unwrap(body), "__code__", None)
-    if code is None or kind.call is Tool.call:
+    if code is None or getattr(body, "__func__", None) is Tool.call:
         return f"{kind.__module__}.{kind.__qualname__}"
     return f"{code.co_filename}:{code.co_firstlineno}"
 
@@ -239,7 +255,7 @@ def _place(body: Callable[..., object], *, kind: type[Tool]) -> str:
 def _class_description(kind: type[Tool]) -> str:
     """The nearest docstring that an application wrote: those of this module are for people, not for models."""
     for base in kind.__mro__:
-        if base.__module__ == __name__:
+        if base.__module__.startswith("turnkit_django.tools."):
             break
         text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
         if text and not text.startswith(f"{base.__name__}("):  # what `dataclass` writes by itself

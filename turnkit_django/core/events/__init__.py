@@ -13,6 +13,7 @@ from typing import TypeAlias
 from turnkit_django.core.events.base import LONGEST_ERROR as LONGEST_ERROR
 from turnkit_django.core.events.base import LONGEST_NAME as LONGEST_NAME
 from turnkit_django.core.events.base import Billed as Billed
+from turnkit_django.core.events.base import DeliveryEvent as DeliveryEvent
 from turnkit_django.core.events.base import Event as Event
 from turnkit_django.core.events.base import Explained as Explained
 from turnkit_django.core.events.base import MessageEvent as MessageEvent
@@ -23,12 +24,17 @@ from turnkit_django.core.events.calls import MessageCreated as MessageCreated
 from turnkit_django.core.events.calls import ModelCompleted as ModelCompleted
 from turnkit_django.core.events.calls import ModelFailed as ModelFailed
 from turnkit_django.core.events.calls import ModelRequested as ModelRequested
+from turnkit_django.core.events.calls import SubAgentDelegated as SubAgentDelegated
 from turnkit_django.core.events.calls import ToolCallCompleted as ToolCallCompleted
 from turnkit_django.core.events.calls import ToolCallCreated as ToolCallCreated
 from turnkit_django.core.events.calls import ToolCallFailed as ToolCallFailed
 from turnkit_django.core.events.calls import ToolCallInterrupted as ToolCallInterrupted
 from turnkit_django.core.events.calls import ToolCallSkipped as ToolCallSkipped
 from turnkit_django.core.events.calls import ToolCallStarted as ToolCallStarted
+from turnkit_django.core.events.deliveries import DeliveryApplied as DeliveryApplied
+from turnkit_django.core.events.deliveries import DeliveryDelivered as DeliveryDelivered
+from turnkit_django.core.events.deliveries import DeliverySent as DeliverySent
+from turnkit_django.core.events.deliveries import DeliverySetAside as DeliverySetAside
 from turnkit_django.core.events.turns import TurnCancelled as TurnCancelled
 from turnkit_django.core.events.turns import TurnCompleted as TurnCompleted
 from turnkit_django.core.events.turns import TurnFailed as TurnFailed
@@ -39,8 +45,9 @@ from turnkit_django.core.events.turns import TurnReleased as TurnReleased
 from turnkit_django.core.events.turns import TurnStale as TurnStale
 from turnkit_django.core.events.turns import TurnStarted as TurnStarted
 from turnkit_django.core.events.turns import TurnSubmitted as TurnSubmitted
+from turnkit_django.core.events.turns import TurnWaiting as TurnWaiting
 
-FAMILIES = (TurnEvent, ModelCallEvent, MessageEvent, ToolCallEvent)
+FAMILIES = (TurnEvent, ModelCallEvent, MessageEvent, ToolCallEvent, DeliveryEvent)
 CATALOGUE: Mapping[str, type[Event]] = {kind.type: kind for family in FAMILIES for kind in family.__subclasses__()}
 """Every event, by its `type`."""
 

@@ -22,7 +22,8 @@ class Event:
 
     Attributes:
         type: Its stable name, such as `turn.completed`.
-        turn_id: The turn; None only in `message.created`, for a message that belongs to no turn.
+        turn_id: The turn; None only in `message.created`, for a message that belongs to no turn, and in events of
+            deliveries that no turn has sent or reads.
         conversation_id: The conversation.
         agent_name: The agent of the conversation.
         at: When it was recorded, by the clock of the process that did it.
@@ -81,6 +82,22 @@ class ToolCallEvent(Event):
 
     execution_id: str
     tool_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliveryEvent(Event):
+    """A message to a conversation was sent, delivered or read. The conversation and the turn are those of the sender
+    in `delivery.sent`, of the receiver in the others.
+
+    Attributes:
+        delivery_id: The row.
+        source_id: The conversation that sent it; None if it was erased.
+        destination_id: The conversation it is for.
+    """
+
+    delivery_id: str
+    source_id: str | None
+    destination_id: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,6 +110,24 @@ class ToolCallStarted(ToolCallEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubAgentDelegated(ToolCallEvent):
+    """A call has started a turn of another agent, in a conversation of its own.
+
+    Attributes:
+        child_turn_id: The turn.
+        child_conversation_id: Its conversation.
+        child_agent_name: Who does it.
+        task_chars: Characters of the task.
+    """
+
+    type = "sub_agent.delegated"
+    child_turn_id: str
+    child_conversation_id: str
+    child_agent_name: str
+    task_chars: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolCallCompleted(ToolCallEvent):
     """A call has a result, which is stored.
 

@@ -83,6 +83,18 @@ class TurnParked(Explained, TurnEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnWaiting(TurnEvent):
+    """A turn waits, without a worker, for others to end.
+
+    Attributes:
+        count: How many have not ended.
+    """
+
+    type = "turn.waiting"
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TurnReady(TurnEvent):
     """What a waiting turn waited for is there, or its time has come: it is pending again."""
 

@@ -25,7 +25,9 @@ _SHORTEST_PAUSE = 0.01  # lets nobody starve when a pass takes longer than the p
 
 
 class Command(BaseCommand):
-    help = "Take over the turns of dead workers and wake what is due. Run it from cron, or with --loop."
+    help = (
+        "Take over the turns of dead workers, deliver messages and wake what is due. Run it from cron, or with --loop."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--loop", type=float, metavar="SECONDS", help="a pass every so many seconds until stopped")
@@ -76,7 +78,8 @@ class Command(BaseCommand):
         if counts.errors or not self._is_quiet:
             self.stdout.write(
                 f"recovered {counts.recovered}, readied {counts.readied}, overdue {counts.overdue}, "
-                f"woken {counts.woken}, unsent {counts.unsent}, run {ran}, errors {counts.errors}"
+                f"delivered {counts.delivered}, continued {counts.continued}, woken {counts.woken}, "
+                f"unsent {counts.unsent}, run {ran}, errors {counts.errors}"
             )
         return counts.errors
 

@@ -11,8 +11,17 @@ from turnkit_django.store.transitions.claiming import (
     renew,
     start_inline,
 )
+from turnkit_django.store.transitions.delivering import (
+    continue_lane,
+    deliver,
+    send,
+    send_under_claim,
+    set_deliveries_aside,
+)
+from turnkit_django.store.transitions.joining import open_waits, recount
+from turnkit_django.store.transitions.launching import claim_child, join, launch, launch_detached, start_child
 from turnkit_django.store.transitions.maintaining import give_up, ready, recover, set_aside
-from turnkit_django.store.transitions.people import cancel, open_conversation, say, start, submit
+from turnkit_django.store.transitions.people import cancel, open_conversation, retry, say, start, submit
 from turnkit_django.store.transitions.waking import unsent, wake_due
 from turnkit_django.store.transitions.working import (
     complete,
@@ -27,23 +36,36 @@ from turnkit_django.store.transitions.working import (
 __all__ = [
     "cancel",
     "claim",
+    "claim_child",
     "claim_due",
     "claim_inline",
     "claim_new",
     "claim_this",
     "complete",
+    "continue_lane",
+    "deliver",
     "fail",
     "give_up",
+    "join",
+    "launch",
+    "launch_detached",
     "open_conversation",
+    "open_waits",
     "park",
     "ready",
+    "recount",
     "recover",
     "release",
     "renew",
+    "retry",
     "say",
+    "send",
+    "send_under_claim",
     "set_aside",
+    "set_deliveries_aside",
     "settle_tool",
     "start",
+    "start_child",
     "start_inline",
     "start_tool",
     "store_reply",

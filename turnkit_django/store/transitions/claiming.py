@@ -16,6 +16,8 @@ from turnkit_django.store import connections, notices, outbox, reads, sql
 from turnkit_django.store.claims import Claim, Claimed, Holder
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import claiming, maintenance
+from turnkit_django.store.transitions.inbox import mark_read
+from turnkit_django.store.transitions.joining import tell_results
 from turnkit_django.store.transitions.starting import known_turn, stored_turn
 from turnkit_django.store.transitions.writes import (
     OPEN_CALLS,
@@ -47,7 +49,7 @@ def claim_this(turn_id: str, holder: Holder) -> Claimed:
         LaneBusy: If its conversation has another started turn or submitted work.
         StateError: If it is submitted, started or ended.
     """
-    return claim_inline(lambda: next(iter(_held_under(holder)), None), turn_id, holder)
+    return claim_inline(lambda: first_held_under(holder), turn_id, holder)
 
 
 def claim_new(draft: Turn, holder: Holder, *, message: Message | None) -> Claimed | Turn:
@@ -57,7 +59,7 @@ def claim_new(draft: Turn, holder: Holder, *, message: Message | None) -> Claime
         LaneBusy: If its conversation has a started turn or submitted work; nothing is stored.
         StateError: If its key was used for another text.
     """
-    return start_inline(lambda: next(iter(_held_under(holder)), None), draft, holder, message=message)
+    return start_inline(lambda: first_held_under(holder), draft, holder, message=message)
 
 
 @claiming
@@ -88,7 +90,7 @@ def claim_inline(locks: Locks, turn_id: str, holder: Holder) -> Claimed:
         how = "submitted: a worker runs it" if turn.submitted_at else turn.status
         raise StateError(f"{turn.pk} is {how}; only a pending turn that was not submitted can be run here")
     reads.require_idle(lane.pk, unless=turn.pk)
-    return _take_here(lane, turn, holder)
+    return take_here(lane, turn, holder)
 
 
 @claiming
@@ -99,10 +101,15 @@ def start_inline(locks: Locks, draft: Turn, holder: Holder, *, message: Message 
     if known is not None and (known.status != TurnState.PENDING or known.submitted_at is not None):
         return known
     reads.require_idle(lane.pk, unless=known.pk if known else "")
-    return _take_here(lane, known or stored_turn(lane, draft, message), holder)
+    return take_here(lane, locks.turn(known.pk) if known else stored_turn(lane, draft, message), holder)
 
 
-def _take_here(lane: Conversation, turn: Turn, holder: Holder) -> Claimed:
+def take_here(lane: Conversation, turn: Turn, holder: Holder) -> Claimed:
+    if turn.pending_dependencies:
+        raise StateError(
+            f"{turn.pk} waits for {turn.pending_dependencies} turns that have not ended, and nobody waits inline; "
+            "submit it: a worker runs it when they have"
+        )
     move_turn(turn, TurnState.PENDING, lane_position=take_place(lane))
     return _take(lane, turn, holder, holder.tokens[0])
 
@@ -129,20 +136,36 @@ def _take(lane: Conversation, turn: Turn, holder: Holder, token: str) -> Claimed
     if turn.submitted_at is None:
         fields["deadline_at"] = deadline_of(turn, now, conf.get().TIMEOUT or _INLINE_SECONDS)
     if turn.phase == Phase.MODEL and turn.iterations < turn.max_iterations:
-        fields |= {
-            "iterations": turn.iterations + 1,
-            "request_id": ids.new_token(),
-            "attempt_id": ids.new_token(),
-            "attempt_started_at": now,
-        }
+        fields |= _reservation(lane, turn, now, boundary=fields.get("context_sequence", turn.context_sequence))
+    if turn.has_wait_input:
+        fields["has_wait_input"] = False
+        tell_results(lane, turn)
     move_turn(turn, TurnState.RUNNING, **fields)
     outbox.tell(notices.started(turn, is_first=first))
     return _claimed(turn, lane, now)
 
 
+def _reservation(lane: Conversation, turn: Turn, now: datetime, *, boundary: int) -> Fields:
+    """The next model call, which reads what has been delivered meanwhile."""
+    fields: Fields = {
+        "iterations": turn.iterations + 1,
+        "request_id": ids.new_token(),
+        "attempt_id": ids.new_token(),
+        "attempt_started_at": now,
+    }
+    if lane.unread_count:
+        fields["hops"] = mark_read(lane, turn, boundary=boundary, request_id=fields["request_id"])
+    return fields
+
+
 def _claimed(turn: Turn, lane: Conversation, now: datetime) -> Claimed:
     held = Claim(turn.pk, lane.pk, turn.root_id or turn.pk, turn.claim_token or "", turn.revision, turn.agent_name)
     return Claimed(held, turn, lane, now)
+
+
+def first_held_under(holder: Holder) -> Claimed | None:
+    """What had been claimed unheard."""
+    return next(iter(_held_under(holder)), None)
 
 
 def _held_under(holder: Holder) -> list[Claimed]:

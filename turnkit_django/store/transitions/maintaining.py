@@ -32,7 +32,7 @@ def recover(
     `is_dead` says that the worker is known to be gone, whatever the lease says. None: it is alive, or was quicker.
     """
     lane = locks.lane(turn_rows().values_list("conversation_id", flat=True).get(pk=turn_id))
-    turn = locks.turn(turn_id)
+    turn = locks.turn_with_waiters(turn_id)
     is_expired = turn.lease_expires_at is not None and turn.lease_expires_at < database_clock()
     if turn.claim_token != token or not (is_expired or is_dead):
         return None
@@ -64,7 +64,7 @@ def ready(locks: Locks, turn_id: str) -> Turn | None:
     if turn.status != TurnState.WAITING or turn.pending_dependencies or not is_due:
         return None
     move_turn(turn, TurnState.PENDING, not_before=None)
-    outbox.tell(notices.ready(turn))
+    outbox.tell(notices.readied(turn))
     wake_lane(lane.pk)
     return turn
 
@@ -73,7 +73,7 @@ def ready(locks: Locks, turn_id: str) -> Turn | None:
 def give_up(locks: Locks, turn_id: str, *, error: Json) -> Turn | None:
     """PENDING, WAITING, PAUSED → FAILED. Its deadline passed while no worker held it. None: it was moved meanwhile."""
     lane = locks.lane(turn_rows().values_list("conversation_id", flat=True).get(pk=turn_id))
-    turn = locks.turn(turn_id)
+    turn = locks.turn_with_waiters(turn_id)
     if turn.is_terminal or turn.status == TurnState.RUNNING or turn.phase == Phase.OUTPUT:
         return None
     end_turn(locks, lane, turn, TurnState.FAILED, error=error, attempt=AttemptEnd.LOST)

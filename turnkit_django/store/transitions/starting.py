@@ -50,8 +50,20 @@ def stored_turn(lane: Conversation, draft: Turn, message: Message | None) -> Tur
     return draft
 
 
-def submitted_turn(lane: Conversation, turn: Turn) -> Turn:
+def require_callback(turn: Turn, callback_id: str | None) -> None:
+    """Refuse another callback than the one the turn was submitted with; none is no wish.
+
+    Raises:
+        StateError: Names both.
+    """
+    if callback_id not in {None, turn.callback_id}:
+        has = f"with callback {turn.callback_id}" if turn.callback_id else "without a callback"
+        raise StateError(f"{turn.pk} was started {has}, which stays; it cannot get {callback_id} any more")
+
+
+def submitted_turn(lane: Conversation, turn: Turn, *, callback_id: str | None = None) -> Turn:
     if turn.submitted_at is not None:
+        require_callback(turn, callback_id)
         return turn
     if turn.status != TurnState.PENDING:
         raise StateError(f"{turn.pk} is {turn.status} and was never submitted; only a pending turn can be submitted")
@@ -62,8 +74,10 @@ def submitted_turn(lane: Conversation, turn: Turn) -> Turn:
         lane_position=take_place(lane),
         submitted_at=now,
         deadline_at=deadline_of(turn, now, conf.get().TIMEOUT),
-        wake_sent_at=now,
+        callback_id=callback_id or turn.callback_id,
+        wake_sent_at=None if turn.pending_dependencies else now,
     )
-    request_wake(turn.pk)
+    if not turn.pending_dependencies:
+        request_wake(turn.pk)
     outbox.tell(notices.submitted(turn))
     return turn

@@ -8,7 +8,7 @@ from turnkit_django.core.states import TurnState
 from turnkit_django.models import Turn
 from turnkit_django.models.querysets import ClockTime
 from turnkit_django.store import outbox, reads
-from turnkit_django.store.locks import Locks
+from turnkit_django.store.locks import Locks, idle_head
 from turnkit_django.store.moves import maintenance
 from turnkit_django.store.transitions.writes import move_turn, turn_rows
 
@@ -32,10 +32,11 @@ def unsent(locks: Locks, turn_ids: Iterable[str]) -> None:
 def wake_lane(conversation_id: str) -> None:
     """The lane may have become free: wake a worker for its head.
 
-    The head's row is locked after the moved turn's, whatever their ids: see `docs/locking.md`.
+    The head's row is locked after the moved turn's, whatever their ids, and passed over if somebody else has locked it:
+    see `docs/locking.md`.
     """
-    for turn in turn_rows().heads().filter(conversation=conversation_id)[:1]:
-        wake_turns(turn)
+    if (head := idle_head(conversation_id)) is not None:
+        wake_turns(head)
 
 
 def wake_turns(*turns: Turn) -> None:

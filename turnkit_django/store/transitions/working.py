@@ -18,7 +18,8 @@ from turnkit_django.store.claims import Claim
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import erased, lost, statement, worker_move
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
-from turnkit_django.store.transitions.ending import end_turn
+from turnkit_django.store.transitions.ending import after_end, end_turn
+from turnkit_django.store.transitions.inbox import mark_unread
 from turnkit_django.store.transitions.waking import wake_lane
 from turnkit_django.store.transitions.writes import (
     NO_ATTEMPT,
@@ -55,7 +56,7 @@ def settle_tool(settlement: Settlement, *, call_id: str, call_key: str, then: Ne
 @worker_move
 def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> None:
     """RUNNING → COMPLETED. Keep the answer; the lane is free."""
-    lane, turn = _held(locks, held)
+    lane, turn = held_turn(locks, held, ends=True)
     bill = _bill(turn, reply)
     parts: Sequence[Part] = reply.parts if reply else [{"type": "text", "text": text}]
     message = own_message(turn, Role.ASSISTANT, Kind.TEXT, parts)
@@ -63,9 +64,10 @@ def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> No
         message.provider, message.metadata = reply.provider, reply.message_metadata()
         outbox.tell(notices.model_completed(turn, reply))
     append_messages(lane, [message])
-    fields = _without_claim(turn) | bill | {"phase": Phase.OUTPUT, "output_text": text, "error": None}
+    fields = without_claim(turn) | bill | {"phase": Phase.OUTPUT, "output_text": text, "error": None}
     move_turn(turn, TurnState.COMPLETED, completed_at=ClockTime(), **fields)
     outbox.tell(notices.completed(turn))
+    after_end(locks, lane, turn)
     if turn.submitted_at is None:
         wake_lane(lane.pk)
 
@@ -85,7 +87,7 @@ def fail(
 
     `usage` came with a failed model call that had no reply.
     """
-    lane, turn = _held(locks, held)
+    lane, turn = held_turn(locks, held, ends=True)
     bill = _bill(turn, reply) | _unpriced(turn, usage) | {"revision": turn.revision + 1}
     if reply is not None:
         _keep(lane, turn, reply, calls)
@@ -105,8 +107,8 @@ def park(
     usage: Mapping[str, int] | None = None,
 ) -> None:
     """RUNNING → WAITING. The provider wants to be asked later; the worker is free, the work is kept."""
-    _lane, turn = _held(locks, held)
-    fields = _without_claim(turn) | attempt_fields(turn, attempt, error) | _unpriced(turn, usage)
+    _lane, turn = held_turn(locks, held)
+    fields = without_claim(turn) | attempt_fields(turn, attempt, error) | _unpriced(turn, usage)
     later = database_clock() + timedelta(seconds=seconds)
     move_turn(turn, TurnState.WAITING, error=error, not_before=later, model_failures=turn.model_failures + 1, **fields)
     outbox.tell(notices.parked(turn))
@@ -115,9 +117,11 @@ def park(
 @worker_move
 def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: AttemptEnd, is_fault: bool) -> None:
     """RUNNING → PENDING. Give the turn back, after a fault of this worker with a back-off."""
-    lane, turn = _held(locks, held)
+    lane, turn = held_turn(locks, held)
     interrupt_started(locks, lane, turn)
-    fields = _without_claim(turn) | attempt_fields(turn, attempt, error) | {"error": error}
+    if attempt is AttemptEnd.UNSENT:
+        mark_unread(lane, turn)
+    fields = without_claim(turn) | attempt_fields(turn, attempt, error) | {"error": error}
     if is_fault:
         fields |= {"attempts": turn.attempts + 1, "not_before": database_clock() + timedelta(seconds=seconds)}
     move_turn(turn, TurnState.PENDING, **fields)
@@ -126,18 +130,24 @@ def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: 
         wake_lane(lane.pk)
 
 
-def _held(locks: Locks, held: Claim) -> tuple[Conversation, Turn]:
+def held_turn(locks: Locks, held: Claim, *, ends: bool = False) -> tuple[Conversation, Turn]:
+    """The lane and the turn of a claim in force, locked; with `ends` also the turns that its end has an effect on."""
     try:
         lane = locks.lane(held.conversation_id)
-        turn = locks.turn(held.turn_id)
+        turn = locks.turn_with_waiters(held.turn_id) if ends else locks.turn(held.turn_id)
     except ObjectDoesNotExist:
         raise erased(held) from None
-    if turn.claim_token != held.token or turn.revision != held.revision:
-        raise lost(held)
+    require_held(turn, held)
     return lane, turn
 
 
-def _without_claim(turn: Turn) -> Fields:
+def require_held(turn: Turn, held: Claim) -> None:
+    """Refuse a ghost's write; the turn's row is locked."""
+    if turn.claim_token != held.token or turn.revision != held.revision:
+        raise lost(held)
+
+
+def without_claim(turn: Turn) -> Fields:
     """What a worker's closing write sets: it still counts the revision, so that it is known to have committed."""
     return {**NO_CLAIM, "revision": turn.revision + 1}
 

@@ -34,9 +34,10 @@ def database_clock() -> datetime:
 
 
 def deadline_of(turn: Turn, start: datetime, default_seconds: int | None) -> datetime | None:
-    if turn.timeout is not None:
-        return start + turn.timeout
-    return None if default_seconds is None else start + timedelta(seconds=default_seconds)
+    """When the turn fails: by its own limit, or already by its parent's, which it was made with."""
+    limit = timedelta(seconds=default_seconds) if turn.timeout is None and default_seconds is not None else turn.timeout
+    times = [turn.deadline_at, None if limit is None else start + limit]
+    return min((at for at in times if at is not None), default=None)
 
 
 def move_turn(turn: Turn, state: str, **fields: Any) -> None:
