@@ -56,6 +56,16 @@ class Run:
         return reads.tree(self.turn.pk)
 
     @property
+    def children(self) -> QuerySet[Turn]:
+        """The turns that calls of the root turn have started."""
+        return self.turns.filter(parent=self.turn.pk)
+
+    @property
+    def descendants(self) -> QuerySet[Turn]:
+        """All turns of the tree but the root."""
+        return self.turns.exclude(pk=self.turn.pk)
+
+    @property
     def failed_turns(self) -> QuerySet[Turn]:
         return self.turns.filter(status=Turn.Status.FAILED)
 

@@ -168,7 +168,7 @@ def test_one_worker_with_one_slot_finishes_a_tree_of_three_levels_and_forty_turn
     model = turnkit_model(answer)
     run = root.submit("grow")
     drain()
-    assert run.turns.count() == 1 + 3 + 36
+    assert (run.turns.count(), run.children.count(), run.descendants.count()) == (1 + 3 + 36, 3, 39)
     assert set(run.turns.values_list("status", flat=True)) == {"completed"}
     assert (run.refresh().output_text, len(model.requests)) == ("done", 2 + 3 * 2 + 36)
     assert_clean(model=model)

@@ -306,7 +306,7 @@ DELIVERING = [
     Scenario(
         "set_deliveries_aside",
         lambda world: transitions.set_deliveries_aside(
-            [delivered(world).pk], error={"type": "X", "message": "x"}, seconds=0
+            [delivered(world).pk], error={"type": "X", "message": "x"}, seconds=1.5
         ),
         whole=ANSWERED,
         undone=ANSWERED,

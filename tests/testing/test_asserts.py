@@ -10,7 +10,7 @@ from django.db.models import F
 
 from tests.testapp.agents import helper
 from turnkit_django.core.usage import Usage
-from turnkit_django.models import Conversation, Message, ToolExecution, Turn
+from turnkit_django.models import Conversation, Message, ToolExecution, Turn, Wait
 from turnkit_django.models.querysets import ClockTime
 from turnkit_django.testing import Crash, assert_clean, call, crash_at, drain, text
 from turnkit_django.testing.clients import ScriptedModel
@@ -39,6 +39,16 @@ def waiting_for_nothing() -> None:
 
 def started_and_forgotten() -> None:
     Turn.objects.update(status="pending", completed_at=None, submitted_at=None)
+
+
+def dependency_nobody_counts_down() -> None:
+    Turn.objects.update(pending_dependencies=1)
+
+
+def waiter_that_is_not_counted() -> None:
+    turn = Turn.objects.get()
+    Wait.objects.create(turn=helper.conversation().prepare("later"), target=turn)
+    Turn.objects.filter(pk=turn.pk).update(status="waiting", completed_at=None, not_before=ClockTime())
 
 
 def call_left_open() -> None:
@@ -93,6 +103,8 @@ def next_number_wrong() -> None:
 RULES: list[tuple[Callable[[], None], str]] = [
     (running_without_a_lease, "C1 {turn} is running, but its lease ended at"),
     (waiting_for_nothing, "C1 {turn} is waiting for nothing"),
+    (dependency_nobody_counts_down, "C1 {turn} counts 1 dependencies, but 0 are open"),
+    (waiter_that_is_not_counted, "C1 {turn} counts 0 waiters, but there are 1"),
     (started_and_forgotten, "C1 {turn} was started, is pending and was not submitted: nobody will run it"),
     (call_left_open, "C2 {execution} is running in a turn that has ended"),
     (result_lost, "C2 {execution} is completed, but no message tells its result"),

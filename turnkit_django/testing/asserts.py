@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from django.db import models, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from turnkit_django import conf
 from turnkit_django.agents import get_agent
 from turnkit_django.clients.chat import form_for, request_body
 from turnkit_django.core.content import text_part
 from turnkit_django.core.ids import new_message_id, new_turn_id
-from turnkit_django.core.states import TERMINAL, TurnState
+from turnkit_django.core.states import OPEN, TERMINAL, TurnState
 from turnkit_django.engine import reconcile
 from turnkit_django.engine.model_call import request_for
 from turnkit_django.models import Conversation, Delivery, Message, ToolExecution, Turn, Wait
@@ -35,7 +35,8 @@ class _RolledBack(Exception):
 def assert_clean(*conversations: Conversation, model: ScriptedModel | None = None) -> None:
     """Check the rules that every database must obey once nothing more is due.
 
-    1. No turn runs without a live claim, and every open turn has a reason in the database to be looked at again.
+    1. No turn runs without a live claim, every open turn has a reason in the database to be looked at again, and counts
+       the turns that it waits for.
     2. Every proposed call has one execution and one result; a started one has exactly one outcome.
     3. Usage equals what the model handed out (with `model`; not more, where a call was lost), and the API's sums agree
        with the rows.
@@ -57,6 +58,7 @@ def assert_clean(*conversations: Conversation, model: ScriptedModel | None = Non
     turns = Turn.objects.using(connections.alias()).filter(conversation__in=chosen)
     found = [
         *_open_turns(turns),
+        *_waits(turns),
         *_calls(turns),
         *_ledger(chosen, turns, model),
         *_maintenance(model),
@@ -78,6 +80,18 @@ def _open_turns(turns: QuerySet[Turn]) -> Iterator[str]:
         yield f"C1 {turn.pk} is waiting for nothing"
     for turn in turns.filter(status=TurnState.PENDING, started_at__isnull=False, submitted_at__isnull=True):
         yield f"C1 {turn.pk} was started, is pending and was not submitted: nobody will run it"
+
+
+def _waits(turns: QuerySet[Turn]) -> Iterator[str]:
+    awaited = Count("waits", filter=Q(waits__target__status__in=OPEN), distinct=True)
+    waiting = Count("waiters", filter=Q(waiters__turn__status__in=OPEN), distinct=True)
+    for turn in turns.annotate(awaited=awaited, waiting=waiting):
+        found = vars(turn)
+        open_targets, waiters = (0, 0) if turn.is_terminal else (found["awaited"], found["waiting"])
+        if turn.pending_dependencies != open_targets:
+            yield f"C1 {turn.pk} counts {turn.pending_dependencies} dependencies, but {open_targets} are open"
+        if turn.open_waiters < waiters:
+            yield f"C1 {turn.pk} counts {turn.open_waiters} waiters, but there are {waiters}"
 
 
 def _calls(turns: QuerySet[Turn]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import F
 
@@ -132,18 +132,20 @@ def _give_up(lane: Conversation) -> None:
     rows = delivery_rows().filter(destination=lane.pk, attempts__gt=most, not_before__isnull=False).unanswered()
     for delivery in rows.order_by("pk"):
         message = f"{delivery.attempts} turns have ended without reading it; it stays until another turn reads it"
-        _note(delivery, {"type": "Unread", "message": message, "details": {}}, seconds=None)
+        _note(delivery, {"type": "Unread", "message": message, "details": {}}, not_before=None)
 
 
 @maintenance
 def set_deliveries_aside(locks: Locks, delivery_ids: Sequence[str], *, error: Json, seconds: float) -> None:
     """any → the same. Messages that could not be delivered or answered: say so on them, and look again later."""
-    for delivery in locks.deliveries(delivery_ids):
-        if not delivery.request_id:
-            _note(delivery, error, seconds=seconds)
+    found, now = locks.deliveries(delivery_ids), database_clock()
+    for delivery in found:
+        # Noted and not over yet: a commit that was not heard, or somebody else who came to the same a moment ago.
+        is_noted = delivery.error == error and delivery.not_before is not None and delivery.not_before > now
+        if not (delivery.request_id or is_noted):
+            _note(delivery, error, not_before=now + timedelta(seconds=seconds))
 
 
-def _note(delivery: Delivery, error: Json, *, seconds: float | None) -> None:
-    not_before = None if seconds is None else database_clock() + timedelta(seconds=seconds)
+def _note(delivery: Delivery, error: Json, *, not_before: datetime | None) -> None:
     delivery_rows().filter(pk=delivery.pk).update(error=error, not_before=not_before)
     outbox.tell(notices.set_aside(delivery, error, not_before))
