@@ -122,6 +122,7 @@ def test_a_delivery_that_was_erased_has_no_status(conversation: Conversation):
 SUBMISSIONS: dict[str, Callable[[Conversation, Any], Turn]] = {
     "conversation": lambda lane, callback: lane.submit("please", callback=callback),
     "turn": lambda lane, callback: lane.prepare("please").submit(callback=callback),
+    "agent": lambda lane, callback: helper.submit("please", callback=callback).turn,
     "run": lambda lane, callback: helper.prepare("please").submit(callback=callback).turn,
 }
 

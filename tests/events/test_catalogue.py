@@ -40,6 +40,14 @@ PUBLIC = {
     "tool_call.started": {"execution_id", "tool_name"},
     "tool_call.completed": {"execution_id", "tool_name", "result_chars", "seconds"},
     "tool_call.failed": {"execution_id", "tool_name", "error_type", "error_message", "result_chars", "seconds"},
+    "sub_agent.delegated": {
+        "execution_id",
+        "tool_name",
+        "child_turn_id",
+        "child_conversation_id",
+        "child_agent_name",
+        "task_chars",
+    },  # fmt: skip
     "tool_call.skipped": {"execution_id", "tool_name", "error_message"},
     "tool_call.interrupted": {"execution_id", "tool_name", "error_message"},
     "delivery.sent": {"delivery_id", "source_id", "destination_id", "text_chars", "hops"},

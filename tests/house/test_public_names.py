@@ -31,7 +31,7 @@ SIGNATURES = [
         "(function: 'Callable[..., object] | None' = None, /, *, name: 'str | None' = None, "
         "description: 'str | None' = None, usage_hint: 'str' = '', "
         "parameters: 'Mapping[str, object] | None' = None, terminal: 'bool' = False, "
-        "recovery: 'Recovery' = 'unknown') -> 'FunctionTool | Callable[[Callable[..., object]], FunctionTool]'",
+        "recovery: 'Recovery' = 'unknown', timeout: 'timedelta | None' = None) -> 'FunctionTool | Callable[[Callable[..., object]], FunctionTool]'",
     ),
     (
         turnkit_django.Agent,
@@ -54,7 +54,7 @@ SIGNATURES = [
     (turnkit_django.Tool.completion, "(self, result: 'Any') -> 'str'"),
     (turnkit_django.Agent.prepare, _HERE),
     (turnkit_django.Agent.run, _HERE),
-    (turnkit_django.Agent.submit, f"{_TASK}) -> 'Run'"),
+    (turnkit_django.Agent.submit, f"{_TASK}, callback: 'Conversation | None' = None) -> 'Run'"),
     (turnkit_django.ToolContext, "(turn: 'Row', execution: 'Row', conversation: 'Row', principal: 'Json') -> None"),
     (
         Conversation.send,

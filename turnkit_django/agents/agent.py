@@ -276,11 +276,15 @@ class Agent:
         principal: Json = None,
         model: str | None = None,
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
+        callback: Conversation | None = None,
     ) -> Run:
         """The `Run` of `task`, handed to a worker: durable. Arguments as in `prepare`, without `on_event`.
 
+        Args:
+            callback: A saved conversation that is told of the end.
+
         Raises:
-            InputError: As in `prepare`.
+            InputError: As in `prepare`, or the callback is no saved conversation.
             ConfigError: As in `prepare`.
         """
         from turnkit_django import conversations
@@ -293,6 +297,7 @@ class Agent:
             context=context,
             principal=principal,
             model=model,
+            callback=callback,
             **_given(thinking=thinking),
         )
 
