@@ -30,7 +30,7 @@ extensions = [
 exclude_patterns = ["_build"]
 nitpicky = True
 # The inventories of Python and Django would have to be downloaded: only names of this package are looked up.
-nitpick_ignore_regex = [(r"py:.*", r"(?!turnkit_django\.).*")]
+nitpick_ignore_regex = [(r"py:.*", r"(?!turnkit_django\.(?!models\.)).*")]
 
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_fence_as_directive = ["mermaid"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.events.recording import assert_told_once, heard, types
 from tests.faults.transition_scenarios import SCENARIOS, Scenario
-from turnkit_django.core.events import CATALOGUE, DeliveryEvent, Event
+from turnkit_django.core.events import CATALOGUE, DeliveryEvent, Event, MessageCreated
 from turnkit_django.models import Message
 from turnkit_django.testing import ScriptedModel, call, drain, raw, text
 
@@ -47,7 +47,7 @@ PUBLIC = {
         "child_conversation_id",
         "child_agent_name",
         "task_chars",
-    },  # fmt: skip
+    },
     "tool_call.skipped": {"execution_id", "tool_name", "error_message"},
     "tool_call.interrupted": {"execution_id", "tool_name", "error_message"},
     "delivery.sent": {"delivery_id", "source_id", "destination_id", "text_chars", "hops"},
@@ -98,7 +98,7 @@ def stale(turnkit_model: Callable[[Any], ScriptedModel]) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_every_event_comes_from_a_real_run_and_tells_what_the_rows_say(turnkit_model, settings, caplog):
     runs = ["store_reply-safe", "cancel-with_a_started_tool", "park", "release", "recover", "give_up", "open_waits"]
-    runs += ["deliver", "set_deliveries_aside"]
+    runs += ["deliver", "set_deliveries_aside", "launch"]
     caplog.set_level(logging.DEBUG, logger="turnkit")
     found: list[Event] = []
     for name in runs:
@@ -113,7 +113,7 @@ def test_every_event_comes_from_a_real_run_and_tells_what_the_rows_say(turnkit_m
         told = json.loads(json.dumps(event.as_dict()))
         assert list(told)[:5] == ["type", "turn_id", "conversation_id", "agent_name", "at"]
         assert datetime.fromisoformat(told["at"]) == event.at
-        assert event.turn_id is not None or isinstance(event, DeliveryEvent)
+        assert event.turn_id is not None or isinstance(event, DeliveryEvent | MessageCreated)
     lines = [record for record in caplog.records if getattr(record, "event", "") in CATALOGUE]
     assert [record.event for record in lines] == types(found)
     for record, event in zip(lines, found, strict=True):

@@ -31,7 +31,8 @@ SIGNATURES = [
         "(function: 'Callable[..., object] | None' = None, /, *, name: 'str | None' = None, "
         "description: 'str | None' = None, usage_hint: 'str' = '', "
         "parameters: 'Mapping[str, object] | None' = None, terminal: 'bool' = False, "
-        "recovery: 'Recovery' = 'unknown', timeout: 'timedelta | None' = None) -> 'FunctionTool | Callable[[Callable[..., object]], FunctionTool]'",
+        "recovery: 'Recovery' = 'unknown', timeout: 'timedelta | None' = None) -> "
+        "'FunctionTool | Callable[[Callable[..., object]], FunctionTool]'",
     ),
     (
         turnkit_django.Agent,
