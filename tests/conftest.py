@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from turnkit_django.agents import registry
 from turnkit_django.store import outbox
 
 # They say nothing about a second Python that others do not say faster: pages, texts, processes, and large products.
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def redis_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis that hung in another test has not silenced this one's wake-ups."""
     monkeypatch.setattr(outbox, "_silent_until", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def agents_of_other_tests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is known in that test; what its module registers stays."""
+    monkeypatch.setattr(registry, "_agents", dict(registry.registered()))
 
 
 @pytest.fixture
