@@ -183,11 +183,9 @@ def _send(run: Running, asked: Asked, effect: Send) -> bool:
         id=new_delivery_id(),
         source=run.conversation,
         destination_id=effect.conversation_id,
-        source_turn=run.turn,
         key=f"message:{asked.execution.pk}",
         text=clean_text(effect.text),
         principal=run.turn.principal,
-        hops=run.turn.hops + 1,
     )
     try:
         require_text(effect.text)
