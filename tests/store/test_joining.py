@@ -16,6 +16,7 @@ from turnkit_django.errors import InputError, StateError
 from turnkit_django.models import Message, Turn, Wait
 from turnkit_django.models.querysets import ClockTime
 from turnkit_django.store import reads, transitions
+from turnkit_django.store.locks import Locks, MissedNeighbour
 from turnkit_django.testing import Crash, ScriptedModel, assert_clean, crash_at, drain, text
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("queue")]
@@ -524,3 +525,18 @@ def test_erased_waiters_keep_no_target_from_ending(turnkit_model: UseModel):
 
     assert counts(target) == [("completed", 0, 0)]
     assert_clean()
+
+
+def test_an_end_that_finds_new_waiters_each_time_changes_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch):
+    tries: list[str] = []
+
+    def miss(self: Locks, turn_id: str) -> Turn:
+        tries.append(turn_id)
+        raise MissedNeighbour(f"{turn_id} is joined since a moment ago")
+
+    turn = helper.conversation().submit("please")
+    monkeypatch.setattr(Locks, "turn_with_waiters", miss)
+    with pytest.raises(MissedNeighbour, match=turn.pk):
+        turn.cancel()
+    turn.refresh_from_db()
+    assert (turn.status, 1 < len(tries) < 20) == ("pending", True)
