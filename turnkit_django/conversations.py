@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Model
-
 from turnkit_django import observers
 from turnkit_django.agents import Agent
 from turnkit_django.core.content import Json
@@ -35,32 +33,9 @@ _INSTEAD = (
 )
 
 
-def open_conversation(
-    agent: Agent,
-    *,
-    subject: Model | None = None,
-    model: str | None = None,
-    metadata: Mapping[str, Json] | None = None,
-    context: Mapping[str, Json] | None = None,
-    principal: Json = None,
-) -> Conversation:
-    """A saved conversation of the agent.
-
-    Args:
-        subject: A saved model instance it is about; kept as type (`app_label.model`) and key.
-        model: Instead of the agent's.
-        metadata: The application's own facts.
-        context: Default run context of its turns, for tools.
-        principal: Identity under which its turns act; any JSON.
-
-    Raises:
-        InputError: If the subject is not saved, the model is not a text, metadata or context is not a JSON object, or
-            the principal is not JSON.
-    """
-    opened = new_conversation(
-        agent, subject=subject, model=model, metadata=metadata, context=context, principal=principal
-    )
-    return transitions.open_conversation(opened)
+def open_conversation(agent: Agent, **opened: Any) -> Conversation:
+    """A saved conversation of the agent. Arguments and errors as of `Agent.conversation`."""
+    return transitions.open_conversation(new_conversation(agent, **opened))
 
 
 def say(conversation: Conversation, text: str, *, metadata: Mapping[str, Json] | None = None) -> Message:

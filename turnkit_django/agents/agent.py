@@ -177,7 +177,7 @@ class Agent:
         """A new, saved `Conversation` with this agent.
 
         Args:
-            subject: A saved model instance it is about.
+            subject: A saved model instance it is about; kept as type (`app_label.model`) and key.
             model: Instead of the agent's, in all its turns.
             metadata: The application's own facts, a JSON object.
             context: Default run context of its turns, for tools, a JSON object.

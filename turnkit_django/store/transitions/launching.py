@@ -18,7 +18,7 @@ from turnkit_django.store.records import NewChild
 from turnkit_django.store.transitions.claiming import first_held_under, take_here
 from turnkit_django.store.transitions.joining import attach
 from turnkit_django.store.transitions.starting import stored_turn, submitted_turn
-from turnkit_django.store.transitions.waking import request_wake
+from turnkit_django.store.transitions.waking import wake_turns
 from turnkit_django.store.transitions.working import held_turn, require_held, without_claim
 from turnkit_django.store.transitions.writes import execution_rows, move_turn, turn_rows
 
@@ -63,13 +63,13 @@ def join(locks: Locks, held: Claim, execution_id: str, *, target_ids: Sequence[s
     require_held(turn, held)
     execution = execution_rows().get(pk=execution_id)
     open_count = attach(turn, [rows[target] for target in target_ids if target in rows], execution=execution)
-    execution_rows().filter(pk=execution_id).update(started_at=ClockTime(), arguments=arguments)
+    _note_start(execution_id, arguments)
     if open_count:
         move_turn(turn, TurnState.WAITING, **without_claim(turn))
         outbox.tell(notices.waiting(turn))
     else:  # the last of them has ended just now
-        move_turn(turn, TurnState.PENDING, wake_sent_at=ClockTime(), **without_claim(turn))
-        request_wake(turn.pk)
+        move_turn(turn, TurnState.PENDING, **without_claim(turn))
+        wake_turns(turn)
         outbox.tell(notices.readied(turn))
 
 
@@ -102,7 +102,11 @@ def _stored_child(parent: Turn, child: NewChild, *, waiters: int = 0) -> tuple[C
     lane.save(using=connections.alias(), force_insert=True)
     draft.open_waiters = waiters
     turn = stored_turn(lane, draft, copy(child.message))
-    # Its call stays pending, so that a recovery resumes it; its start says that it must not be made again.
-    execution_rows().filter(pk=child.execution_id).update(started_at=ClockTime(), arguments=child.arguments)
+    _note_start(child.execution_id, child.arguments)
     outbox.tell(notices.delegated(parent, child))
     return lane, turn
+
+
+def _note_start(execution_id: str, arguments: Json) -> None:
+    """The call stays pending, so that a recovery resumes it; its start says that it was acted upon already."""
+    execution_rows().filter(pk=execution_id).update(started_at=ClockTime(), arguments=arguments)
