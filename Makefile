@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 
 # What each gate covers in full: a branch missed in these files is a state nobody has tried.
 FULLY_COVERED := turnkit_django/core/*,turnkit_django/store/*,turnkit_django/engine/decide.py
+# About half of the suite's time: each half runs on a core and servers of its own.
+FIRST_HALF := tests/benchmarks tests/concurrency tests/faults tests/house tests/store
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: install lock test lint unit second package docs demo bench format clean
+.PHONY: install lock test lint first-half second-half covered second-python package docs demo bench soak format clean
 
 install: $(VENV)/.installed
 
@@ -35,8 +37,9 @@ lock:
 	    pyproject.toml --extra demo --extra bench -o benchmarks/requirements.lock
 
 test: lint docs
-	$(MAKE) --jobs=2 --output-sync=target unit second
-	$(MAKE) package
+	rm -f .coverage .coverage.*
+	$(MAKE) --jobs=2 --output-sync=target first-half second-half second-python
+	$(MAKE) covered package
 
 # pip finds nothing without an index: this fails when pyproject.toml asks for what the lock does not hold.
 # That the migrations describe the models is a test, because the question needs a database.
@@ -47,15 +50,19 @@ lint: install
 	$(BIN)/python -m mypy turnkit_django
 	$(BIN)/lint-imports --no-cache
 
-unit: install
-	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest $(ARGS)
+first-half: install
+	$(BIN)/python -m coverage run -m pytest $(FIRST_HALF) $(ARGS)
+
+second-half: install
+	$(BIN)/python -m coverage run -m pytest $(FIRST_HALF:%=--ignore=%) $(ARGS)
+
+covered: install
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 	$(BIN)/python -m coverage report --include "$(FULLY_COVERED)" --fail-under 100
 
 # The newest Django needs a newer Python. Without one the tests of the first Python stand alone, and it is said.
-second:
+second-python:
 	@found="$$(.ci/second-python)"; \
 	if [ -z "$$found" ]; then \
 	    echo "second Python: none of 3.14, 3.13 and 3.12 runs here, so nothing was tried on the newest Django"; \
@@ -84,6 +91,10 @@ demo: install
 # Its own environment: DBOS is no dependency of the project. The package is imported from this folder.
 bench: .venv-bench/.locked
 	.venv-bench/bin/python -m benchmarks $(ARGS)
+
+# Some twenty minutes. It starts and stops its own servers, and needs nothing that the tests do not.
+soak: install
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 format: install
 	$(BIN)/python -m ruff check --fix .

@@ -9,13 +9,24 @@ from turnkit_django.store import outbox
 
 # They say nothing about a second Python that others do not say faster: pages, texts, processes, and large products.
 ONCE = (
+    "tests/admin/test_lists.py",
     "tests/benchmarks",
     "tests/browser",
+    "tests/clients/test_litellm.py",
+    "tests/concurrency/test_every_pair.py",
     "tests/docs",
-    "tests/example/test_demo.py",
-    "tests/house",
-    "tests/faults/test_explained.py",
     "tests/engine/test_explain_rows.py",
+    "tests/example/test_demo.py",
+    "tests/faults/test_connections.py",
+    "tests/faults/test_explained.py",
+    "tests/faults/test_interleavings.py",
+    "tests/faults/test_polite_exits.py",
+    "tests/faults/test_redis_away.py",
+    "tests/faults/test_sigterm_anywhere.py",
+    "tests/house",
+    "tests/store/test_commit_not_heard.py",
+    "tests/testing/test_model_server.py",
+    "tests/tools/test_results_end_to_end.py",
 )
 
 

@@ -45,7 +45,7 @@ def seed_logins(password: str) -> None:
         ValueError: If somebody has one of these names already: the demo would take that login over, and remove it.
     """
     names = (*_CUSTOMERS, STAFF)
-    if taken := User.objects.filter(username__in=names).values_list("username", flat=True):
+    if taken := User.objects.filter(username__in=names).order_by("username").values_list("username", flat=True):
         raise ValueError(f"expected a database without the logins {', '.join(names)}, got {', '.join(taken)}")
     for name in names:
         is_staff = name == STAFF

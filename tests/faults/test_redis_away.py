@@ -159,7 +159,7 @@ def test_a_worker_lives_through_a_redis_that_is_lost_while_it_runs_a_turn(proces
         servers.close()
         go_on.set()
         wait_until(lambda: has_ended(first), lambda: worker.log)
-        wait_until(lambda: "Redis was lost during a wake-up" in worker.log, lambda: worker.log)
+        wait_until(lambda: "Redis was lost by a worker" in worker.log, lambda: worker.log)
         servers.enter_context(started(tmp_path / "second", port=port))
         second = submitted(submitter, "two")
         wait_until(lambda: has_ended(second), lambda: worker.log, seconds=60)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -25,6 +26,8 @@ from rq.worker import WorkerStatus
 from turnkit_django import conf
 
 logger = logging.getLogger("turnkit")
+
+_R = TypeVar("_R")
 
 WAKE_JOB = "turnkit_django.jobs.wake"
 SEND_SECONDS = 1.0
@@ -57,23 +60,23 @@ class Worker(SimpleWorker):
         super().__init__(*args, **options)
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        """Run a wake-up. A Redis that is lost meanwhile would end the worker, though all that matters is stored."""
+        """Run a wake-up. What it was for is stored: if Redis is lost meanwhile, only RQ's record of the job is."""
         Worker.current = self
         try:
             super().execute_job(job, queue)
         except RedisError as problem:
-            told = {"event": "redis.lost"}
-            logger.warning("Redis was lost during a wake-up; waiting: %s", conf.clean(str(problem)), extra=told)
-            while not (self.is_stopping or self._has_redis()):
-                threading.Event().wait(_PAUSE_SECONDS)
+            self._await_redis(problem)
+
+    def check_for_suspension(self, burst: bool) -> None:  # noqa: FBT001  # of RQ
+        self._with_redis(lambda: super(Worker, self).check_for_suspension(burst))
 
     def dequeue_job_and_maintain_ttl(self, *args: Any, **options: Any) -> tuple[Job, Queue] | None:
         """Wait for a job; the only place that a signal to stop interrupts."""
+        look = super().dequeue_job_and_maintain_ttl
         try:
             try:
                 self._is_waiting = True
-                self._leave_if_told()
-                return super().dequeue_job_and_maintain_ttl(*args, **options)
+                return self._with_redis(lambda: look(*args, **options))
             finally:
                 self._is_waiting = False
         except _Stop:
@@ -82,13 +85,35 @@ class Worker(SimpleWorker):
             raise StopRequested from None
 
     def heartbeat(self, *args: Any, **options: Any) -> None:
-        super().heartbeat(*args, **options)
+        self._with_redis(lambda: super(Worker, self).heartbeat(*args, **options))
         # Python swallows what is raised during a `__del__`, and redis-py's pipelines have one.
         self._leave_if_told()
 
     def run_maintenance_tasks(self) -> None:
-        super().run_maintenance_tasks()  # type: ignore[no-untyped-call]  # of RQ
+        self._with_redis(super().run_maintenance_tasks)
         self._leave_if_told()
+
+    def _with_redis(self, step: Callable[[], _R]) -> _R | None:
+        """Take the step, again whenever Redis was lost and is back: RQ waits for Redis in one place only, and a loss
+        anywhere else ends its worker. None: the worker was told to stop before the step was done.
+        """
+        while True:
+            self._leave_if_told()
+            try:
+                return step()
+            except RedisError as problem:
+                self._await_redis(problem)
+                if self.is_stopping:
+                    self._leave_if_told()
+                    return None
+
+    def _await_redis(self, problem: RedisError) -> None:
+        told = {"event": "redis.lost"}
+        logger.warning("Redis was lost by a worker; waiting: %s", conf.clean(str(problem)), extra=told)
+        while not self.is_stopping:
+            threading.Event().wait(_PAUSE_SECONDS)
+            if self._has_redis():
+                return
 
     def _leave_if_told(self) -> None:
         if self._is_waiting and self._stop_requested:
