@@ -77,13 +77,14 @@ def running(system: str, count: int, environment: Mapping[str, str]) -> Iterator
         (workers.folder / "calls").mkdir()
         try:
             for number in range(count):
-                workers.popens.append(_start(system, number, workers.folder, environment))
+                workers.popens.append(start(system, number, workers.folder, environment))
             yield workers
         finally:
-            _stop(workers.popens)
+            stop(workers.popens)
 
 
-def _start(system: str, number: int, folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(system: str, number: int, folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """One process of a system; its log is `NUMBER.log` in the folder, which has a folder `calls`."""
     given = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), first_call.VARIABLE: str(folder / "calls")}
     with (folder / f"{number}.log").open("wb") as log:
         return subprocess.Popen(
@@ -97,7 +98,8 @@ def _start(system: str, number: int, folder: Path, environment: Mapping[str, str
         )
 
 
-def _stop(popens: list[subprocess.Popen[bytes]]) -> None:
+def stop(popens: list[subprocess.Popen[bytes]]) -> None:
+    """Politely, then by force."""
     for popen in popens:
         popen.terminate()
     end = time.monotonic() + _STOP_SECONDS
