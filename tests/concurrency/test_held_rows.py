@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from tests.testapp.agents import helper
 from turnkit_django import failpoints
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def short_patience(monkeypatch):
     """The bounds of a worker's transaction, in tenths of a second instead of seconds."""
 
-    def bounds(lock_seconds: int) -> str:
-        return f"SET LOCAL lock_timeout = '{lock_seconds * 10}ms'; "
+    def bounds(lock_seconds: float) -> str:
+        return f"SET LOCAL lock_timeout = '{max(lock_seconds * 10, 1):.0f}ms'; "  # 0 would be for ever
 
     monkeypatch.setattr(connections, "_bounds", bounds)
     monkeypatch.setattr(connections, "BOUNDS", bounds(10))
@@ -116,3 +116,37 @@ def test_a_lane_that_somebody_holds_does_not_keep_maintenance_from_the_next():
         assert (counts.recovered, counts.errors) == (1, 0)
         assert [Turn.objects.get(pk=turn.pk).status for turn in turns] == ["running", "pending"]
     assert reconcile.run_pass(batch=10).recovered == 1
+
+
+@pytest.mark.parametrize("is_delivered", [False, True], ids=["pending", "unread"])
+def test_a_worker_that_passes_over_the_messages_of_a_held_lane_leaves_a_wake_up(
+    turnkit_model, monkeypatch, is_delivered
+):
+    model = turnkit_model([text("read it")])
+    conversation = helper.conversation()
+    sent = conversation.post("hello", key="k")
+    if is_delivered:
+        transitions.deliver(sent.pk, draft=None)
+    wakes: list[str] = []
+    monkeypatch.setattr(type(get_dispatcher()), "send_wake", lambda _self: wakes.append("wake"))
+    with held(lambda: Conversation.objects.select_for_update().get(pk=conversation.pk)):
+        engine_drain.run_slice(seconds=30)
+    assert wakes == ["wake"]
+    engine_drain.run_slice(seconds=30)
+    assert conversation.turns.get().output_text == "read it"
+    assert_clean(model=model)
+
+
+def test_a_message_that_cannot_be_handled_leaves_no_wake_up(turnkit_model, monkeypatch):
+    turnkit_model([])
+    helper.conversation().post("hello", key="k")
+    wakes: list[str] = []
+    monkeypatch.setattr(type(get_dispatcher()), "send_wake", lambda _self: wakes.append("wake"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise DatabaseError("no")
+
+    monkeypatch.setattr(transitions, "deliver", fail)
+    monkeypatch.setattr(transitions, "set_deliveries_aside", fail)
+    engine_drain.run_slice(seconds=30)
+    assert wakes == []
