@@ -34,7 +34,6 @@ def generated() -> dict[str, str]:
     made = {old: frozenset(new for new in news if (old, new) in labels) for old, news in TURN_MOVES.items()}
     return {
         "turn": _diagram(_reachable(made, labels), labels),
-        "later": _sentence(TURN_MOVES, _reachable(made, labels)),
         "execution": _diagram(TOOL_MOVES, {}),
         "moves": "\n".join(table),
     }
@@ -69,13 +68,6 @@ def _reachable(moves: Moves, labels: Labels) -> dict[str, frozenset[str]]:
     while more := {new for old in found for new in moves.get(old, ())} - found:
         found |= more
     return {old: news for old, news in moves.items() if old in found}
-
-
-def _sentence(allowed: Moves, made: Moves) -> str:
-    """The moves of the tables that nothing makes."""
-    states = list(allowed)
-    rest = [f"{old} → {new}" for old in states for new in states if new in allowed[old] - made.get(old, frozenset())]
-    return f"Allowed by the tables and the constraints, but reached by nothing yet: {', '.join(rest)}."
 
 
 def _diagram(moves: Moves, labels: Labels) -> str:

@@ -447,6 +447,54 @@ def test_a_run_is_a_view_of_its_tree(turnkit_model):
     assert_clean(model=model)
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"order": 17, "name": "Zoë"}, '{\n  "order": 17,\n  "name": "Zoë"\n}'),
+        ("as it is", "as it is"),
+        ([], "[]"),
+        (0, "0"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["prepare", "run", "submit"])
+def test_a_task_and_its_input_are_the_first_message(turnkit_model, verb: str, given: Any, shown: str):
+    turnkit_model([text("hi")])
+    run = getattr(helper, verb)("Look it up.", input=given)
+    assert run.turn.trigger.text == f"Task:\nLook it up.\n\nInput:\n{shown}"
+
+
+def test_an_input_that_is_no_json_is_refused_and_leaves_nothing():
+    with pytest.raises(InputError, match="expected `input` to be JSON"):
+        helper.submit("Look it up.", input=object())
+    assert rows() == [0, 0, 0, 0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verb", ["run", "submit"])
+def test_a_run_of_a_parent_belongs_to_the_tree_of_its_root(turnkit_model, verb: str):
+    model = turnkit_model([text("one"), text("two"), text("three")], cost=Decimal("0.25"))
+    run = helper.run("one")
+    second = getattr(helper, verb)("two", parent=run)
+    third = getattr(helper, verb)("three", parent=second.turn)
+    drain()
+    assert (second.turn.root, third.turn.root) == (run.turn, run.turn)
+    assert (second.turn.parent, second.turn.depth) == (None, 0)
+    assert list(run.turns) == [run.turn, second.turn, third.turn]
+    assert (list(run.descendants), list(run.children)) == ([second.turn, third.turn], [])
+    assert (run.usage, run.cost) == (model.usage, Decimal("0.75"))
+    assert_clean(model=model)
+
+
+def test_a_parent_is_a_run_or_a_turn_that_is_stored():
+    run = helper.prepare("one")
+    with pytest.raises(InputError, match="expected `parent` to be a Run or a stored Turn, got 'turn_1'"):
+        helper.submit("two", parent="turn_1")
+    Turn.objects.all().delete()
+    with pytest.raises(Turn.DoesNotExist, match=f"{run.id} is not in the database"):
+        helper.submit("two", parent=run)
+    assert Turn.objects.count() == 0
+
+
 @pytest.mark.parametrize(("costs", "total"), [((Decimal(1), Decimal(2)), Decimal(3)), ((Decimal(1), None), None)])
 def test_an_unknown_cost_makes_the_sum_unknown_and_a_failed_turn_counts(turnkit_model, costs, total):
     conversation = helper.conversation()

@@ -10,10 +10,22 @@ from turnkit_django.errors import InputError
 from turnkit_django.models import Turn
 from turnkit_django.store import reads, transitions
 
+DESCENDANTS = ("retain", "cascade")
 
-def cancel(turn: Turn) -> Turn:
+
+def pause(turn: Turn, *, descendants: str = "retain") -> Turn:
+    transitions.pause(turn.pk, is_cascade=_is_cascade(turn, descendants))
+    return reads.refreshed(turn)
+
+
+def resume(turn: Turn, *, descendants: str = "retain") -> Turn:
+    transitions.resume(turn.pk, is_cascade=_is_cascade(turn, descendants))
+    return reads.refreshed(turn)
+
+
+def cancel(turn: Turn, *, descendants: str = "retain") -> Turn:
     """End a turn at once. A request that is under way is not aborted; its answer will not be stored."""
-    cancel_by_id(turn.pk)
+    transitions.cancel(turn.pk, is_cascade=_is_cascade(turn, descendants))
     return reads.refreshed(turn)
 
 
@@ -23,7 +35,14 @@ def cancel_by_id(turn_id: str) -> bool:
     Raises:
         Turn.DoesNotExist: If there is none.
     """
-    return transitions.cancel(turn_id) is not None
+    return bool(transitions.cancel(turn_id))
+
+
+def _is_cascade(turn: Turn, descendants: object) -> bool:
+    if descendants not in DESCENDANTS:
+        names = " or ".join(repr(name) for name in DESCENDANTS)
+        raise InputError(f"{turn.pk}: expected descendants to be {names}, got {shown(descendants)}")
+    return descendants == "cascade"
 
 
 def wait_for(turn: Turn, targets: Sequence[Turn | str]) -> Turn:

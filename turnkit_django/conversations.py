@@ -8,7 +8,7 @@ from typing import Any
 
 from turnkit_django import observers
 from turnkit_django.agents import Agent
-from turnkit_django.core.content import Json
+from turnkit_django.core.content import Json, shown
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import runner
 from turnkit_django.engine.drafts import (
@@ -20,6 +20,7 @@ from turnkit_django.engine.drafts import (
     require_saved,
     require_text,
     saved_conversation,
+    task_text,
 )
 from turnkit_django.errors import InputError
 from turnkit_django.failpoints import reach
@@ -122,12 +123,25 @@ def submit_run(agent: Agent, task: str, *, callback: Conversation | None = None,
 def _for_task(
     agent: Agent, task: str, options: dict[str, Any], *, is_submission: bool, callback: Conversation | None = None
 ) -> Turn:
-    require_text(task)
+    task = task_text(task, options.pop("input", None))
+    parent = options.pop("parent", None)
     opened = {name: options.pop(name) for name in ("subject", "metadata", "context", "principal") if name in options}
     conversation = new_conversation(agent, **opened)
     draft, message = _draft(conversation, task, key=None, options=options)  # all is checked before a row is written
     draft.callback = _callback(callback)
+    if parent is not None:
+        _join_tree(draft, parent)
     return transitions.start(draft, message=message, is_submission=is_submission, opening=conversation)
+
+
+def _join_tree(draft: Turn, parent: object) -> None:
+    """A turn beside the others of a tree: no call of theirs has asked for it."""
+    given = parent.turn if isinstance(parent, Run) else parent
+    if not isinstance(given, Turn):
+        raise InputError(f"expected `parent` to be a Run or a stored Turn, got {shown(parent)}")
+    turn = reads.turn(given.pk)
+    draft.root_id = turn.root_id or turn.pk
+    draft.deadline_at, draft.max_depth = turn.deadline_at, turn.max_depth
 
 
 def _start(

@@ -22,7 +22,9 @@ _LEVELS: dict[type[Event], int] = {
     # How turns end, and what went wrong on the way.
     events.TurnCompleted: logging.INFO,
     events.TurnCancelled: logging.INFO,
+    events.TurnPaused: logging.INFO,
     events.TurnReleased: logging.INFO,
+    events.TurnResumed: logging.INFO,
     events.ModelFailed: logging.INFO,
     events.ToolCallFailed: logging.INFO,
 }

@@ -102,7 +102,17 @@ class Run:
         self.turn = self.turn.submit(callback=callback)
         return self
 
-    def cancel(self) -> Run:
+    def pause(self, *, descendants: str = "retain") -> Run:
+        """Let the turn stand still; itself. Arguments and errors as of `Turn.pause`, also below."""
+        self.turn = self.turn.pause(descendants=descendants)
+        return self
+
+    def resume(self, *, descendants: str = "retain") -> Run:
+        """Let the paused turn go on; itself."""
+        self.turn = self.turn.resume(descendants=descendants)
+        return self
+
+    def cancel(self, *, descendants: str = "retain") -> Run:
         """End the turn at once; itself."""
-        self.turn = self.turn.cancel()
+        self.turn = self.turn.cancel(descendants=descendants)
         return self

@@ -79,6 +79,8 @@ def test_json_has_all_keys_and_times_with_their_offset():
         "limit": {"name": "MAX_RECOVERIES", "value": 5, "used": 2},
         "last_error": {"type": "WorkerDied", "message": "it died", "details": {}},
         "action": "wait",
+        "descendants": [],
+        "more_descendants": 0,
     }
 
 

@@ -11,7 +11,7 @@ from turnkit_django import Agent, register
 from turnkit_django.engine import runner
 from turnkit_django.models import Delivery, Turn, Wait
 from turnkit_django.testing import assert_clean, call, drain, text
-from turnkit_django.tools import SendMessage
+from turnkit_django.tools import LaunchAgent, SendMessage, WaitFor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,6 +88,31 @@ def test_ids_that_cannot_be_waited_for_are_errors_that_the_model_reads(wanted, t
     (execution,) = turn.tool_executions.all()
     assert (turn.status, execution.status, execution.error["type"]) == ("completed", "failed", "ToolError")
     assert Wait.objects.count() == 0
+    assert_clean(model=model)
+
+
+def test_a_wait_that_would_close_a_cycle_is_an_error_that_the_model_reads(turnkit_model):
+    inner = register(Agent(name="inner", model="inner-model", tools=[WaitFor]))
+    outer = register(Agent(name="outer", model="outer-model", tools=[LaunchAgent, WaitFor], sub_agents=[inner]))
+    first = outer.conversation().prepare("do it")
+
+    def answer(request: Any) -> Any:
+        result = last_result(request)
+        if request.model == "inner-model":
+            return text("then not") if result else call("wait_for", {"turn_ids": [first.pk]})
+        if result is None:
+            return call("launch_agent", {"agent_name": "inner", "task": "wait for me"})
+        return call("wait_for", {"turn_ids": [result["turn_id"]]}) if "turn_id" in result else text("done")
+
+    model = turnkit_model(answer)
+    first.submit()
+    drain()
+    child = Turn.objects.get(agent_name="inner")
+    (execution,) = child.tool_executions.all()
+    assert (child.status, execution.status, execution.error["type"]) == ("completed", "failed", "ToolError")
+    assert "cycle" in execution.error["message"]
+    assert list(Wait.objects.values_list("turn", "target")) == [(first.pk, child.pk)]
+    assert Turn.objects.get(pk=first.pk).output_text == "done"
     assert_clean(model=model)
 
 

@@ -10,6 +10,7 @@ from turnkit_django.engine.decide import (
     CallModel,
     CallView,
     Fail,
+    Pause,
     Publish,
     ReplyKind,
     RunTool,
@@ -23,6 +24,7 @@ from turnkit_django.engine.decide import (
 
 FRESH = Snapshot(
     phase=Phase.MODEL,
+    is_pause_requested=False,
     is_reserved=True,
     is_overdue=False,
     max_iterations=7,
@@ -62,6 +64,12 @@ def snapshot(**changes: object) -> Snapshot:
             snapshot(phase=Phase.OUTPUT, calls=[DONE], is_reserved=False),
             Publish(),
             id="a finished answer needs no model call",
+        ),
+        *(
+            pytest.param(
+                snapshot(is_pause_requested=True, phase=phase, is_overdue=True), Pause(), id=f"pause in {phase}"
+            )
+            for phase in Phase
         ),
         pytest.param(snapshot(broken_replies=2), CallModel(), id="two broken replies are asked again"),
         pytest.param(snapshot(broken_replies=3), BROKEN, id="three are enough"),

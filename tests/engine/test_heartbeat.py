@@ -7,17 +7,19 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from tests.concurrency.threads import Held, closing
 from tests.store.wire import open_wire
 from tests.testapp.agents import helper
 from tests.waiting import wait_until
+from turnkit_django import Agent, register, tool
 from turnkit_django.engine import heartbeat, reconcile, runner
 from turnkit_django.errors import LostClaim
 from turnkit_django.models import Turn
 from turnkit_django.store import transitions
-from turnkit_django.store.claims import Claim
-from turnkit_django.testing import assert_clean, text
+from turnkit_django.store.claims import Claim, Claimed
+from turnkit_django.testing import assert_clean, call, text
 
 database = pytest.mark.django_db(transaction=True)
 
@@ -181,6 +183,57 @@ def test_the_lease_is_renewed_while_a_model_call_takes_its_time(
 
     assert runner.run_next()
     assert Turn.objects.get().status == "completed"
+    assert_clean(model=model)
+
+
+ran: list[str] = []
+others: list[Claimed] = []
+
+
+@tool
+def outlast(is_taken: bool) -> str:
+    """Work for longer than the lease lives, until somebody else has the turn if it is taken."""
+    ran.append("outlast")
+    wait_until(Turn.objects.expired().exists, "the lease was renewed")
+    if is_taken:
+        assert reconcile.run_pass(batch=10).recovered == 1
+        Turn.objects.update(not_before=None)
+        others.extend(transitions.claim(runner.holder()))
+    return "late"
+
+
+@tool
+def effect() -> str:
+    """Have an effect."""
+    ran.append("effect")
+    return "done"
+
+
+def refused(*_: object, **__: object) -> None:
+    raise OperationalError("connection refused")
+
+
+@database
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_worker_that_cannot_renew_starts_nothing_more_unless_a_write_shows_that_it_still_has_the_turn(
+    quick_renewer: None, turnkit_model: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch, is_taken: bool
+):
+    """B28, with a heartbeat that cannot reach the database."""
+    ran.clear()
+    others.clear()
+    monkeypatch.setattr(transitions, "renew", refused)
+    agent = register(Agent(name="cut_off", model="openai/gpt-5-mini", tools=[outlast, effect]))
+    model = turnkit_model([[call("outlast", {"is_taken": is_taken}), call("effect")], text("done")])
+    turn = agent.conversation().submit("please")
+    assert runner.run_next()
+    assert ran == (["outlast"] if is_taken else ["outlast", "effect"])
+
+    for one in others:
+        runner.run_claimed(one)
+    turn.refresh_from_db()
+    outcomes = list(turn.tool_executions.order_by("ordinal").values_list("status", flat=True))
+    assert (turn.status, ran) == ("completed", ["outlast", "effect"])
+    assert outcomes == ["interrupted" if is_taken else "completed", "completed"]
     assert_clean(model=model)
 
 

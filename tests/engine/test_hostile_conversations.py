@@ -105,3 +105,23 @@ def test_a_tool_may_not_hide_behind_a_context_argument(probe: Agent, turnkit_mod
     assert [row.status for row in turn.tool_executions.order_by("ordinal")] == ["failed", "completed"]
     assert seen == [f"turnkit:tool:{turn.tool_executions.get(status='completed').pk}"]
     assert_clean(model=model)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("where", ["an invented call", "a deploy took all tools away"])
+def test_a_history_with_calls_comes_with_a_tool_though_the_agent_has_none(probe: Agent, turnkit_model, where: str):
+    """E6: V13 holds whatever happened before."""
+    model = turnkit_model([call("ping", {}), FINE, call("no_tools", {}), FINE])
+    bare = Agent(name="probe", model="openai/gpt-5-mini")
+    if where == "an invented call":
+        register(bare)
+    conversation = probe.conversation()
+    first = conversation.ask("please")
+    if where != "an invented call":
+        registry._agents["probe"] = bare
+    second = conversation.ask("again")
+    assert (first.status, second.status, second.output_text) == ("completed", "completed", "fine")
+    assert second.tool_executions.get().error["type"] == "UnknownTool"
+    assert model.requests[-1].tool_names == ["no_tools"]
+    assert bare.prepare("new").preview().tools == ()
+    assert_clean(model=model)

@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
+from tests.events.recording import heard, types
 from tests.testapp.models import Effect
 from turnkit_django import Agent, ToolContext, register, tool
 from turnkit_django.agents import registry
@@ -340,19 +341,69 @@ def test_calls_that_a_dead_worker_had_not_started_run_once(turnkit_model):
     assert_clean(model=model)
 
 
-def test_an_inline_turn_whose_process_died_becomes_stale_and_its_calls_are_closed(turnkit_model):
-    model = turnkit_model([[call("unsafe"), call("safe")]])
+def test_a_batch_that_a_death_cut_in_two_is_completed_call_by_call(turnkit_model):
+    """B29: what ran does not run again, what was not heard of does, and the model is asked when all are there."""
+    model = turnkit_model([[call("safe", id=f"c{n}") for n in (1, 2, 3)], text("done")])
+    turn = agent().conversation().submit("please")
+    with crash_at("tool_returned", nth=2), pytest.raises(Crash):
+        drain()
+    assert (outcomes(turn), len(model.requests)) == (["completed", "running", "pending"], 1)
+    run_out(turn)
+    rows = list(turn.tool_executions.order_by("ordinal"))
+    assert [keys.count(f"turnkit:tool:{row.pk}") for row in rows] == [1, 2, 1]
+    results = [message["tool_call_id"] for message in model.requests[1].messages if message["role"] == "tool"]
+    assert (ended(turn), results, len(model.requests)) == (("completed", "done", ""), ["c1", "c2", "c3"], 2)
+    assert_clean(model=model)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_inline_turn_whose_process_died_becomes_stale_and_its_open_calls_are_closed_once(turnkit_model):
+    model = turnkit_model([[call("safe"), call("unsafe"), call("safe")]])
     conversation = agent().conversation()
-    with crash_at("tool_returned"), pytest.raises(Crash):
+    with crash_at("tool_returned", nth=2), pytest.raises(Crash):
         conversation.ask("please")
     Turn.objects.update(lease_expires_at=ClockTime() - timedelta(seconds=1))
-    assert reconcile.run_pass(batch=10).recovered == 1
+    with heard() as events:
+        assert [reconcile.run_pass(batch=10).recovered for _ in range(2)] == [1, 0]
     turn = conversation.turns.get()
-    assert (ended(turn), outcomes(turn)) == (("stale", "", "WorkerDied"), ["interrupted", "cancelled"])
-    first, second = (message.content[0]["text"] for message in turn.messages.filter(role="tool"))
-    assert ("effect is unknown" in first, "did not run" in second) == (True, True)
+    assert (ended(turn), outcomes(turn)) == (("stale", "", "WorkerDied"), ["completed", "interrupted", "cancelled"])
+    results = turn.messages.filter(role="tool").order_by("sequence")
+    _, second, third = (message.content[0]["text"] for message in results)
+    assert ("effect is unknown" in second, "did not run" in third) == (True, True)
+    assert [message.tool_execution for message in results] == list(turn.tool_executions.order_by("ordinal"))
+    told = ["tool_call.interrupted", "tool_call.skipped", "message.created", "message.created", "turn.stale"]
+    assert sorted(types(events)) == sorted(told)
     assert conversation.ask("again").status == "completed"
     assert_clean(model=model)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_process_of_an_inline_turn_that_became_stale_meanwhile_changes_nothing(turnkit_model):
+    @tool
+    def outlast() -> str:
+        """Take longer than the lease lives, while maintenance looks."""
+        Turn.objects.update(lease_expires_at=ClockTime() - timedelta(seconds=1))
+        assert reconcile.run_pass(batch=10).recovered == 1
+        return "late"
+
+    slow = register(Agent(name="slow", model="openai/gpt-5-mini", tools=[outlast, unsafe]))
+    model = turnkit_model([[call("outlast"), call("unsafe")]])
+    conversation = slow.conversation()
+    with heard() as events:
+        turn = conversation.ask("please")
+    assert (ended(turn), outcomes(turn), keys) == (("stale", "", "WorkerDied"), ["interrupted", "cancelled"], [])
+    assert ("turn.completed" in types(events), types(events).count("turn.stale")) == (False, 1)
+    assert (turn.messages.filter(role="tool").count(), len(model.requests)) == (2, 1)
+    assert turn.tool_executions.first().result is None
+    assert_clean(model=model)
+
+
+def test_a_prepared_turn_never_becomes_stale(turnkit_model):
+    turnkit_model([text("at last")])
+    turn = agent().conversation().prepare("later")
+    Turn.objects.update(created_at=ClockTime() - timedelta(days=400))
+    assert reconcile.run_pass(batch=10).total == 0
+    assert turn.run().output_text == "at last"
 
 
 def test_a_live_lease_is_left_alone(turnkit_model):

@@ -73,6 +73,24 @@ def test_a_tool_over_its_limit_is_of_unknown_outcome_and_its_late_result_is_not_
     assert_clean(model=model)
 
 
+def test_the_model_is_told_that_the_time_ran_out_and_the_next_call_of_the_batch_runs(turnkit_model):
+    """B31: the thread goes on, so the effect may still happen; nobody else's call is given up for it."""
+    model = turnkit_model([[call("slow", {}), call("quick", {})], text("then without")])
+    turn = patient.conversation().submit("do it")
+    assert runner.run_next()
+    Turn.objects.update(not_before=None)
+    drain()
+    turn.refresh_from_db()
+    assert list(turn.tool_executions.order_by("ordinal").values_list("status", flat=True)) == [
+        "interrupted",
+        "completed",
+    ]
+    told = turn.messages.filter(role="tool").order_by("sequence")[0].content[0]["text"]
+    assert ("its time ran out" in told, "it may still take effect" in told) == (True, True)
+    assert (turn.output_text, len(model.requests)) == ("then without", 2)
+    assert_clean(model=model)
+
+
 def test_a_replay_safe_tool_over_its_limit_is_run_again(turnkit_model):
     model = turnkit_model([call("slow_once", {}), text("done")])
     turn = patient.conversation().submit("do it")

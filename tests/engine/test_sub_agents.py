@@ -1,15 +1,18 @@
 """Agents as tools of agents: what the caller gets, who holds a worker meanwhile, and what a crash leaves behind."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from tests.events.recording import heard
 from tests.testapp.delegating_agents import BOSS, WRITER, boss, hidden, writer
 from turnkit_django import Agent, errors, register
-from turnkit_django.agents import get_agent
+from turnkit_django.agents import get_agent, registry
 from turnkit_django.engine import runner
 from turnkit_django.models import Conversation, ToolExecution, Turn, Wait
+from turnkit_django.store import transitions
 from turnkit_django.testing import Crash, ScriptedModel, assert_clean, call, crash_at, drain, text
 from turnkit_django.tools import SubAgentTool
 
@@ -95,6 +98,26 @@ def test_results_reach_the_parent_in_call_order_whoever_is_ready_first(turnkit_m
     assert_clean(model=model)
 
 
+def test_children_run_at_the_same_time_and_the_parent_waits_for_the_last(turnkit_model):
+    model = turnkit_model(script([call("writer", {"task": "first"}), call("reader", {"task": "second"})], text("done")))
+    turn = boss.conversation().submit("do it")
+    run_one()
+    first, second = sorted(transitions.claim(runner.holder(slots=2)), key=lambda one: one.turn.agent_name != "writer")
+    assert set(turn.children.values_list("status", flat=True)) == {"running"}
+
+    transitions.complete(second.claim, text="two", reply=None)
+    turn.refresh_from_db()
+    assert (turn.status, turn.pending_dependencies) == ("waiting", 1)
+    assert not runner.run_next()
+    transitions.complete(first.claim, text="one", reply=None)
+    turn.refresh_from_db()
+    assert (turn.status, turn.pending_dependencies) == ("pending", 0)
+    run_one()
+
+    assert [("one" in each, "two" in each) for each in results(model)] == [(True, False), (False, True)]
+    assert len(model.requests) == 2
+
+
 def test_an_invalid_call_among_them_fails_alone_and_in_its_place(turnkit_model):
     model = turnkit_model(
         script(
@@ -158,6 +181,55 @@ def test_the_child_sees_its_task_and_nothing_else_of_the_parent(turnkit_model):
     child = Turn.objects.get(agent_name="writer")
     assert child.context == {}
     assert child.conversation.metadata["parent_turn_id"] == child.parent_id
+
+
+def test_a_tool_of_the_parent_is_unknown_to_its_child(turnkit_model):
+    def answer(request: Any) -> Any:
+        return text("without it") if request.messages[-1]["role"] == "tool" else call("finish", {"words": "mine?"})
+
+    model = turnkit_model(script(call("writer", {"task": "write"}), text("done"), writer=answer))
+    boss.conversation().submit("do it")
+    drain()
+    child = Turn.objects.get(agent_name="writer")
+    assert (child.output_text, child.tool_executions.get().error["type"]) == ("without it", "UnknownTool")
+    assert_clean(model=model)
+
+
+def test_a_delegation_is_told_with_its_call_its_agent_and_the_length_of_the_task(turnkit_model):
+    turnkit_model(script(call("writer", {"task": "write a poem"}), text("done")))
+    turn = boss.conversation().submit("do it")
+    with heard() as events:
+        run_one()
+    (told,) = [event for event in events if event.type == "sub_agent.delegated"]
+    child = turn.children.get()
+    assert (told.turn_id, told.execution_id) == (turn.pk, turn.tool_executions.get().pk)
+    assert (told.child_turn_id, told.child_agent_name, told.task_chars) == (child.pk, "writer", len("write a poem"))
+
+
+def test_a_run_shows_and_sums_its_whole_tree(turnkit_model):
+    model = turnkit_model(
+        script(call("writer", {"task": "one"}), text("done"), writer=text("one")), cost=Decimal("0.25")
+    )
+    run = boss.submit("do it")
+    drain()
+    assert (run.usage, run.cost) == (model.usage, Decimal("0.75"))
+    assert run.messages.count() == 4 + 2
+    assert (run.tool_executions.count(), run.turns.count(), run.failed_turns.count()) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("start", ["submit", "ask"])
+def test_an_agent_that_is_not_registered_any_more_fails_the_call(turnkit_model, start):
+    del registry._agents["writer"]
+    model = turnkit_model(script(call("writer", {"task": "one"}), text("without it")))
+    turn = getattr(boss.conversation(), start)("do it")
+    drain()
+    turn.refresh_from_db()
+    (execution,) = turn.tool_executions.all()
+    assert (turn.status, turn.children.count()) == ("completed", 0)
+    assert (execution.status, execution.error["type"], "writer" in execution.error["message"]) == (
+        ("failed", "ConfigError", True)
+    )
+    assert_clean(model=model)
 
 
 def test_a_typed_delegation_keeps_the_bulk_away_from_the_parent(turnkit_model):

@@ -18,7 +18,15 @@ from turnkit_django.testing import ScriptedModel, call, drain, raw, text
 COMMON = {"type", "turn_id", "conversation_id", "agent_name", "at"}
 OF_RECORDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 WARNINGS = {"turn.failed", "turn.stale", "turn.parked", "turn.recovered", "tool_call.interrupted", "delivery.set_aside"}
-INFOS = {"turn.completed", "turn.cancelled", "turn.released", "model.failed", "tool_call.failed"}
+INFOS = {
+    "turn.completed",
+    "turn.cancelled",
+    "turn.paused",
+    "turn.resumed",
+    "turn.released",
+    "model.failed",
+    "tool_call.failed",
+}
 
 PUBLIC = {
     "turn.submitted": {"model"},
@@ -28,6 +36,9 @@ PUBLIC = {
     "turn.cancelled": {"usage", "cost"},
     "turn.stale": {"error_type", "error_message", "usage", "cost"},
     "turn.parked": {"error_type", "error_message", "not_before"},
+    "turn.pause_requested": set(),
+    "turn.paused": set(),
+    "turn.resumed": set(),
     "turn.waiting": {"count"},
     "turn.ready": set(),
     "turn.released": {"error_type", "error_message", "not_before"},
@@ -98,7 +109,7 @@ def stale(turnkit_model: Callable[[Any], ScriptedModel]) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_every_event_comes_from_a_real_run_and_tells_what_the_rows_say(turnkit_model, settings, caplog):
     runs = ["store_reply-safe", "cancel-with_a_started_tool", "park", "release", "recover", "give_up", "open_waits"]
-    runs += ["deliver", "set_deliveries_aside", "launch"]
+    runs += ["deliver", "set_deliveries_aside", "launch", "acknowledge_pause", "resume"]
     caplog.set_level(logging.DEBUG, logger="turnkit")
     found: list[Event] = []
     for name in runs:

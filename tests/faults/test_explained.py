@@ -21,7 +21,7 @@ def explain_all() -> list[str]:
         assert found.status == turn.status
         assert turn.status in MEANINGS[found.reason].status
         assert found.action
-        assert (found.action.startswith("nothing")) == (turn.is_terminal or turn.status == "paused")
+        assert (found.action.startswith("nothing")) == turn.is_terminal
         assert str(found).startswith(f"{turn.pk} is {turn.status}: {found.reason}\n")
         assert json.loads(json.dumps(found.as_dict())) == found.as_dict()
     return sorted(Turn.objects.values_list("status", flat=True))

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from django.db.models import QuerySet
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.testapp.delegating_agents import BOSS, boss
+from turnkit_django.controls import DESCENDANTS
 from turnkit_django.engine import model_call, reconcile, runner
 from turnkit_django.errors import IllegalMove, LostClaim, StateError
 from turnkit_django.models import Conversation, Delivery, Turn
@@ -34,7 +36,7 @@ POINTS = (
     "launch.before", "launch.written", "launch.committed", "launch_detached.committed", "join.written",
     "send_under_claim.committed", "complete.written", "claim_due.committed", "deliver.written",
 )  # fmt: skip
-TASKS = ("plain", "delegate", "detach", "tell", "refuse", "wait")
+TASKS = ("plain", "delegate", "detach", "tell", "refuse", "wait", "pause")
 STEP = st.one_of(
     st.tuples(st.just("submit"), LANES, st.sampled_from(TASKS)),
     st.tuples(st.just("submit with callback"), LANES, LANES),
@@ -45,7 +47,9 @@ STEP = st.one_of(
     st.tuples(st.just("post"), LANES),
     st.tuples(st.just("send"), LANES, LANES),
     st.tuples(st.just("wait"), LANES, LANES),
-    st.tuples(st.just("cancel"), st.integers(0, 5)),
+    st.tuples(st.just("cancel"), st.integers(0, 5), st.sampled_from(DESCENDANTS)),
+    st.tuples(st.just("pause"), st.integers(0, 5), st.sampled_from(DESCENDANTS)),
+    st.tuples(st.just("resume"), st.integers(0, 5), st.sampled_from(DESCENDANTS)),
     st.tuples(st.just("retry")),
     st.tuples(st.just("ask"), LANES),
     st.tuples(st.just("hold")),
@@ -57,8 +61,8 @@ STEP = st.one_of(
 GHOSTLY = st.sampled_from([("submit", 0, "plain"), ("hold",), ("recover",), ("hold",), ("ghost",)])
 """The steps among which a ghost shows soon."""
 KINDS = frozenset({
-    "submit", "submit with callback", "run", "crash", "recover", "post", "send", "wait", "cancel", "retry", "ask",
-    "hold", "ghost", "lose redis", "reconcile", "drain",
+    "submit", "submit with callback", "run", "crash", "recover", "post", "send", "wait", "cancel", "pause", "resume",
+    "retry", "ask", "hold", "ghost", "lose redis", "reconcile", "drain",
 })  # fmt: skip
 done: Counter[str] = Counter()
 
@@ -77,6 +81,8 @@ def answer(request: Any) -> Any:
             return call("send_message", {"conversation_id": other, "text": "plain"})
         case ["refuse"]:
             return {"error": {"status": 400}}
+        case ["pause"]:  # somebody pauses the turn while the model answers
+            Turn.objects.get(pk=request.metadata["turn_id"]).pause()
     return text("done")
 
 
@@ -135,10 +141,17 @@ class World:
             with suppress(StateError):  # a cycle, or a turn of the same conversation
                 self.lanes[lane].submit("plain").wait_for(target)
 
-    def cancel(self, number: int) -> None:
-        turns = list(Turn.objects.unfinished().order_by("pk"))
-        if turns:
-            turns[number % len(turns)].cancel()
+    def cancel(self, number: int, descendants: str) -> None:
+        for turn in _one_of(Turn.objects.unfinished(), number):
+            turn.cancel(descendants=descendants)
+
+    def pause(self, number: int, descendants: str) -> None:
+        for turn in _one_of(Turn.objects.unfinished(), number):
+            turn.pause(descendants=descendants)
+
+    def resume(self, number: int, descendants: str) -> None:
+        for turn in _one_of(Turn.objects.filter(status="paused"), number):
+            turn.resume(descendants=descendants)
 
     def retry(self) -> None:
         failed = Turn.objects.filter(status="failed", parent=None, conversation__in=self.lanes).order_by("-pk").first()
@@ -177,6 +190,11 @@ class World:
 
     def end(self) -> None:
         self.drain()
+        while paused := list(Turn.objects.filter(status="paused")):
+            for turn in paused:
+                if turn.resume().submitted_at is None:
+                    turn.run()
+            self.drain()
         turns = Turn.objects.all()
         assert not turns.filter(submitted_at__isnull=False, completed_at__isnull=True).exists()
         for delivery in Delivery.objects.filter(delivered_at=None) | Delivery.objects.filter(message=None):
@@ -185,6 +203,11 @@ class World:
         assert len(set(sequences)) == len(sequences), "a message was delivered twice"
         assert_clean(model=self.model)
         Conversation.objects.all().delete()
+
+
+def _one_of(turns: QuerySet[Turn], number: int) -> list[Turn]:
+    found = list(turns.order_by("pk"))
+    return found[number % len(found) :][:1] if found else []
 
 
 class Queue:

@@ -163,6 +163,38 @@ def test_a_turn_that_is_deleted_before_any_write_of_its_worker_stops_there(
     assert_clean()
 
 
+@pytest.mark.parametrize("start", ["submit", "ask"])
+@pytest.mark.parametrize("what", DELETIONS)
+def test_a_sub_agent_whose_root_is_deleted_while_it_runs_goes_on_as_a_root_of_its_own(
+    agent: Agent, turnkit_model: Any, caplog: pytest.LogCaptureFixture, what: str, start: str
+):
+    caplog.set_level(logging.INFO, "turnkit")
+    leaf = register(Agent(name="leaf", model="leaf", instructions="Be a leaf."))
+    middle = register(Agent(name="middle", model="middle", tools=[careless], sub_agents=[leaf]))
+    top = register(Agent(name="top", model="top", sub_agents=[middle]))
+    asks = {"top": [call("middle", {"task": "do it"})], "middle": [call("careless"), call("leaf", {"task": "do it"})]}
+    model = turnkit_model(lambda request: asks[request.model].pop(0) if asks.get(request.model) else text("done"))
+    conversation = top.conversation()
+    deeds.append(lambda: conversation.delete() if what == "conversation" else conversation.turns.all().delete())
+    if start == "ask":
+        with pytest.raises(Turn.DoesNotExist, match=r"turn_\w+ is not in the database"):
+            conversation.ask("go")
+    else:
+        conversation.submit("go")
+    drain()
+
+    rows = {turn.agent_name: turn for turn in Turn.objects.all()}
+    assert {name: (turn.status, turn.attempts) for name, turn in rows.items()} == {
+        "middle": ("completed", 0),
+        "leaf": ("completed", 0),
+    }
+    assert (rows["leaf"].root, rows["leaf"].parent) == (rows["middle"], rows["middle"])
+    assert len(model.requests) == 5
+    quietly(caplog.records, says="completed")
+    no_orphans()
+    assert_clean()
+
+
 def in_another_connection(work: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
         try:

@@ -389,6 +389,64 @@ LAUNCHING = [
     ),
 ]
 
+
+def paused_by_then(answer: Any) -> Callable[[], Any]:
+    """A model that is slow enough for somebody to pause the turn meanwhile."""
+
+    def said(request: Any) -> Any:
+        Turn.objects.get(pk=request.metadata["turn_id"]).pause()
+        return answer
+
+    return lambda: said
+
+
+PAUSED = Ending(turns=("paused",), messages=1)
+PAUSED_IN_TOOLS = Ending(turns=("paused",), executions=("pending",), messages=2, model_calls=1)
+
+CONTROLLING = [
+    Scenario(
+        "pause", lambda world: world.turn.pause(), before=World.submit, whole=PAUSED, undone=ANSWERED, done=PAUSED
+    ),
+    Scenario(
+        "resume",
+        lambda world: world.turn.resume(),
+        before=lambda world: (world.submit(), world.turn.pause()),
+        whole=ANSWERED,
+        undone=PAUSED,
+        done=ANSWERED,
+    ),
+    Scenario(
+        "acknowledge_pause",
+        World.run,
+        before=World.submit,
+        script=paused_by_then(call("safe", {"n": 1})),
+        whole=PAUSED_IN_TOOLS,
+        undone=PAUSED_IN_TOOLS,
+        done=PAUSED_IN_TOOLS,
+    ),
+    Scenario(
+        "complete",
+        World.run,
+        before=World.submit,
+        script=paused_by_then(text("done")),
+        whole=replace(PAUSED, model_calls=1),
+        undone=replace(PAUSED, model_calls=1, unknown_calls=1),
+        done=replace(PAUSED, model_calls=1),
+        label="of_a_paused",
+    ),
+    Scenario(
+        "cancel",
+        lambda world: world.turn.cancel(descendants="cascade"),
+        before=lambda world: (world.submit(), world.run()),
+        agent=boss,
+        script=asks_for("writer", TASK),
+        whole=Ending(turns=("cancelled",) * 2, executions=("interrupted",), messages=4, model_calls=1),
+        undone=DELEGATED,
+        done=Ending(turns=("cancelled",) * 2, executions=("interrupted",), messages=4, model_calls=1),
+        label="of_a_tree",
+    ),
+]
+
 SCENARIOS = [
     Scenario(
         "open_conversation",
@@ -586,6 +644,7 @@ SCENARIOS = [
     *JOINING,
     *DELIVERING,
     *LAUNCHING,
+    *CONTROLLING,
     Scenario("unsent", World.submit, has_queue=False, whole=ANSWERED, undone=ANSWERED, done=ANSWERED),
 ]
 

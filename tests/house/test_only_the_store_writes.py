@@ -241,9 +241,9 @@ def _targets(code: Function) -> set[TurnState | None]:
     seen, left = set(), [code]
     while left:
         for name, call in called(left.pop()):
-            if name in {"move_turn", "end_turn"}:
-                found.add(_state(call))
-            elif name in MOVES and name not in seen | OF_OTHER_TURNS:
+            if name in {"move_turn", "end_turn", "let_go"}:
+                found |= {_state(call)} | ({TurnState.PAUSED} if name == "let_go" else set())
+            elif isinstance(call.func, ast.Name) and name in MOVES and name not in seen | OF_OTHER_TURNS:
                 seen.add(name)
                 left.append(MOVES[name])
     return found

@@ -6,7 +6,7 @@ import pytest
 
 import turnkit_django
 from turnkit_django import agents, signals, tools
-from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit
+from turnkit_django.core.explanation import Awaited, Descendant, Explanation, Hold, Limit
 from turnkit_django.core.reasons import Reason
 from turnkit_django.deliveries import InputStatus
 from turnkit_django.models import Conversation, Turn
@@ -18,7 +18,8 @@ PUBLIC = {
     signals: ["delivery_changed", "message_created", "model_call_changed", "tool_call_changed", "turn_changed"],
 }
 
-_TASK = "(self, task: 'str', *, subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
+_TASK = "(self, task: 'str', *, input: 'object' = None, parent: 'Run | Turn | None' = None, \
+subject: 'Model | None' = None, metadata: 'Mapping[str, Json] | None' = None, \
 context: 'Mapping[str, Json] | None' = None, principal: 'Json' = None, model: 'str | None' = None, \
 thinking: 'Mapping[str, Json] | EllipsisType | None' = Ellipsis"
 _HERE = f"{_TASK}, on_event: 'OnEvent | None' = None) -> 'Run'"
@@ -72,6 +73,7 @@ SIGNATURES = [
     (Turn.explain, "(self) -> 'Explanation'"),
     (Turn.wait_for, "(self, *targets: 'Turn | str') -> 'Turn'"),
     (Turn.retry, "(self) -> 'Turn'"),
+    *((verb, "(self, *, descendants: 'str' = 'retain') -> 'Turn'") for verb in (Turn.pause, Turn.resume, Turn.cancel)),
     (Explanation.as_dict, "(self) -> 'dict[str, Json]'"),
     (
         Explanation,
@@ -79,7 +81,12 @@ SIGNATURES = [
         "now: 'datetime', waiting_on: 'Sequence[Awaited]', claim: 'Hold | None', attempts: 'int', "
         "next_attempt_at: 'datetime | None', deadline_at: 'datetime | None', limit: 'Limit | None', "
         "last_error: 'dict[str, Json] | None', action: 'str', "
-        "retry_of: 'str | None' = None) -> None",
+        "retry_of: 'str | None' = None, descendants: 'Sequence[Descendant]' = (), "
+        "more_descendants: 'int' = 0) -> None",
+    ),
+    (
+        Descendant,
+        "(turn: 'str', parent: 'str | None', depth: 'int', agent: 'str', status: 'str', reason: 'Reason') -> None",
     ),
     (Awaited, "(kind: 'str', id: 'str', since: 'datetime') -> None"),
     (Hold, "(by: 'str', since: 'datetime', lease_expires_at: 'datetime') -> None"),

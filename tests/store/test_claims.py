@@ -84,7 +84,15 @@ def cancelled(claim: Claim) -> None:
     Turn.objects.get(pk=claim.turn_id).cancel()
 
 
-@pytest.mark.parametrize("meanwhile", [recovered, taken_over, taken_over_and_cancelled, taken_over_twice, cancelled])
+def completed(claim: Claim) -> None:
+    """By the holder itself."""
+    transitions.complete(claim, text="hi", reply=None)
+
+
+MEANWHILE = [recovered, taken_over, taken_over_and_cancelled, taken_over_twice, cancelled, completed]
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize("write", WORKERS_MOVES)
 def test_a_ghost_is_told_and_changes_nothing(write: Callable[[Claim], object], meanwhile: Callable[[Claim], None]):
     helper.conversation().submit("please")
@@ -149,3 +157,16 @@ def test_a_claim_of_a_free_turn_returns_the_token_that_is_stored():
 
     assert [(claim.token, claim.revision)] == list(Turn.objects.values_list("claim_token", "revision"))
     assert transitions.claim(runner.holder()) == []
+
+
+def test_a_later_claim_has_a_new_token_and_keeps_the_first_start():
+    helper.conversation().submit("please")
+    first = claimed()
+    start = Turn.objects.get().started_at
+    recovered(first)
+
+    second = claimed()
+
+    assert second.token != first.token
+    assert start is not None
+    assert Turn.objects.get().started_at == start

@@ -1,7 +1,10 @@
 """Connections: whose transaction it is, what passes, and what a fork must forget."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError, connection, transaction
@@ -13,6 +16,7 @@ from turnkit_django.errors import StateError
 from turnkit_django.models import Conversation, Turn
 from turnkit_django.store import connections, transitions
 from turnkit_django.store.records import AttemptEnd
+from turnkit_django.testing import ScriptedModel, assert_clean, drain, text
 
 real = pytest.mark.django_db(transaction=True)
 
@@ -147,6 +151,63 @@ def test_the_bounds_hold_for_the_transaction_and_not_beyond():
 
     assert inside == ["10s", "1min", "1min"]
     assert bounds() == before
+
+
+@pytest.fixture
+def stricter_default() -> Iterator[None]:
+    """New connections begin their transactions at REPEATABLE READ, as the server or the role may say."""
+    options = connection.settings_dict["OPTIONS"]
+    connection.close()
+    connection.close_pool()
+    options["options"] = "-c default_transaction_isolation=repeatable\\ read"
+    try:
+        yield
+    finally:
+        del options["options"]
+        connection.close()
+        connection.close_pool()
+
+
+@real
+@pytest.mark.usefixtures("stricter_default")
+@pytest.mark.parametrize("kind", [connections.bounded, connections.unbounded])
+def test_a_move_reads_what_is_committed_whatever_the_default_is(kind: Callable[[], AbstractContextManager[None]]):
+    def level() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            found: str = cursor.fetchone()[0]
+            return found
+
+    with kind(), transaction.atomic():
+        inside = level()
+
+    assert (inside, level()) == ("read committed", "repeatable read")
+
+
+@real
+@pytest.mark.usefixtures("stricter_default")
+def test_lanes_that_many_write_to_lose_no_turn_under_a_stricter_default(
+    turnkit_model: Callable[[Any], ScriptedModel], caplog: pytest.LogCaptureFixture
+):
+    """B44: no error of serialization is a fault of a turn, and no model call is made twice for one."""
+    model = turnkit_model(lambda _request: text("done"))
+    lanes = [helper.conversation() for _ in range(2)]
+
+    def work(number: int) -> None:
+        try:
+            for place in range(10):
+                lanes[place % 2].submit(f"{number} {place}")
+                runner.run_next()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(work, range(5)))
+    drain()
+
+    assert (Turn.objects.filter(status="completed", attempts=0).count(), len(model.requests)) == (50, 50)
+    assert [record for record in caplog.records if getattr(record, "event", "") == "turn.fault"] == []
+    assert_clean(model=model)
 
 
 @real

@@ -424,6 +424,33 @@ def test_the_end_of_a_turn_wakes_somebody_for_the_messages_that_came_meanwhile(
     assert_clean()
 
 
+@pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "its workers died"])
+def test_every_end_of_a_running_turn_wakes_somebody_for_the_message_that_was_kept(
+    conversation: Conversation, queue: list[str], settings: Any, how: str
+):
+    settings.TURNKIT = {**settings.TURNKIT, "MAX_RECOVERIES": 0}
+    lane = helper.conversation(principal={"acts": "for itself"})
+    turn = lane.submit("first", principal="somebody else")
+    held = claimed()
+    deliver(conversation.send(lane, "meanwhile", key="k"))
+    queue.clear()
+
+    match how:
+        case "completed":
+            transitions.complete(held, text="hi", reply=None)
+        case "failed":
+            transitions.fail(held, error=WHY, attempt=AttemptEnd.UNSENT)
+        case "cancelled":
+            turn.cancel()
+        case _:
+            reconcile.recover(turn.pk, held.token, 0, is_dead=True)
+
+    assert queue == ["wake"]
+    assert deliveries.look().done
+    later = lane.turns.get(status="pending")
+    assert (later.trigger.text, later.principal) == ("meanwhile", {"acts": "for itself"})
+
+
 def test_a_message_that_is_rolled_back_wakes_nobody(conversation: Conversation, queue: list[str]):
     with transaction.atomic():
         conversation.post("hello", key="k")

@@ -271,6 +271,24 @@ def test_a_wake_up_that_is_on_its_way_is_not_sent_again(conversation: Conversati
     assert queue == ["wake", "wake"]
 
 
+def test_a_small_batch_reaches_the_ready_turn_among_ended_and_blocked_ones(queue: list[str]):
+    """runtime.md 12.17, 175."""
+    for _ in range(4):
+        helper.conversation().submit("ended").cancel()
+    blocked = helper.conversation()
+    for number in range(5):
+        blocked.submit(f"blocked {number}")
+    assert claimed().conversation_id == blocked.pk
+    ready = helper.conversation().submit("ready")
+    Turn.objects.update(wake_sent_at=None)
+    queue.clear()
+
+    passes = [reconcile.run_pass(batch=2) for _ in range(3)]
+
+    assert ([counts.woken for counts in passes], queue) == ([1, 0, 0], ["wake"])
+    assert list(Turn.objects.exclude(wake_sent_at=None)) == [ready]
+
+
 def test_the_cost_of_turns_is_their_sum_or_unknown(
     conversation: Conversation, turnkit_model: Callable[[Any], ScriptedModel]
 ):

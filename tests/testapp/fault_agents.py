@@ -61,6 +61,16 @@ def charge_and_listen(path: str, *, context: ToolContext) -> dict[str, object]:
     return {"charged": 1}
 
 
+@tool
+def charge_and_compute(seconds: float, *, context: ToolContext) -> dict[str, object]:
+    """Charge, then compute in pure Python, without a pause for other threads."""
+    leave_note("ran", key=context.idempotency_key)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return {"charged": 1}
+
+
 @tool(recovery="replay_safe")
 def boom(*, context: ToolContext) -> None:
     """Kill the process, as running out of memory would."""
@@ -79,6 +89,6 @@ fragile = register(
         name="fragile",
         model="openai/gpt-5-mini",
         instructions="Charge.",
-        tools=[charge_safe, charge_unknown, charge_and_listen, boom, leak],
+        tools=[charge_safe, charge_unknown, charge_and_listen, charge_and_compute, boom, leak],
     )
 )

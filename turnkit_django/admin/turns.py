@@ -33,7 +33,7 @@ class StatusFilter(KnownValues):
 
 
 class TurnAdmin(RowAdmin):
-    big = ("context", "principal", "options", "output_text", "error", "callback_error")
+    big = ("context", "principal", "options", "candidate", "output_text", "error", "callback_error")
     ids = {"turn": ("pk",), "conv": ("conversation_id",)}
     subject_path = "conversation__"
     search_advice = (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django.db.models import Model
 
     from turnkit_django.clients.base import ModelClient
-    from turnkit_django.models import Conversation
+    from turnkit_django.models import Conversation, Turn
     from turnkit_django.runs import Run
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -196,6 +196,8 @@ class Agent:
         self,
         task: str,
         *,
+        input: object = None,
+        parent: Run | Turn | None = None,
         subject: Model | None = None,
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
@@ -204,13 +206,13 @@ class Agent:
         thinking: Mapping[str, Json] | EllipsisType | None = ...,
         on_event: OnEvent | None = None,
     ) -> Run:
-        """A `Run` of `task` in a conversation of its own: pending, nothing called.
+        """A `Run` of `task`, a user's message, in a conversation of its own: pending, nothing called.
 
         Args:
-            task: The user's message.
+            input: JSON that stands below the task; a text stands there as it is.
+            parent: A run or turn whose tree the new turn joins: its deadline counts, and its run sums the new turn too.
             subject: As in `conversation`; so are `metadata`, `context` and `principal`.
-            model: Instead of the agent's, in this turn.
-            thinking: Instead of the agent's; None switches it off, `...` leaves it.
+            model: Instead of the agent's; so is `thinking`, where None switches it off and `...` leaves it.
             on_event: Called with the turn's events that happen in this process while the run is held.
 
         Raises:
@@ -222,19 +224,21 @@ class Agent:
         return conversations.prepare_run(
             self,
             task,
+            input=input,
+            parent=parent,
             subject=subject,
             metadata=metadata,
             context=context,
             principal=principal,
-            model=model,
-            on_event=on_event,
-            **_given(thinking=thinking),
+            **_given(model=model, thinking=thinking, on_event=on_event),
         )
 
     def run(
         self,
         task: str,
         *,
+        input: object = None,
+        parent: Run | Turn | None = None,
         subject: Model | None = None,
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
@@ -257,19 +261,21 @@ class Agent:
         return conversations.run(
             self,
             task,
+            input=input,
+            parent=parent,
             subject=subject,
             metadata=metadata,
             context=context,
             principal=principal,
-            model=model,
-            on_event=on_event,
-            **_given(thinking=thinking),
+            **_given(model=model, thinking=thinking, on_event=on_event),
         )
 
     def submit(
         self,
         task: str,
         *,
+        input: object = None,
+        parent: Run | Turn | None = None,
         subject: Model | None = None,
         metadata: Mapping[str, Json] | None = None,
         context: Mapping[str, Json] | None = None,
@@ -292,13 +298,14 @@ class Agent:
         return conversations.submit_run(
             self,
             task,
+            input=input,
+            parent=parent,
             subject=subject,
             metadata=metadata,
             context=context,
             principal=principal,
-            model=model,
             callback=callback,
-            **_given(thinking=thinking),
+            **_given(model=model, thinking=thinking),
         )
 
 

@@ -64,6 +64,29 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Descendant:
+    """A turn that a call of the explained turn has started, or one below that.
+
+    Attributes:
+        depth: How many calls lie between the two, its own included.
+        agent: The name of its agent.
+    """
+
+    turn: str
+    parent: str | None
+    depth: int
+    agent: str
+    status: str
+    reason: Reason
+
+    def as_dict(self) -> dict[str, Json]:
+        return asdict(self) | {"reason": self.reason.value}
+
+    def __str__(self) -> str:
+        return f"{self.turn} {one_line(self.agent, limit=100)}: {self.status} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a turn stands where it stands. `str()` is for people, `as_dict()` is JSON.
 
@@ -79,6 +102,8 @@ class Explanation:
         last_error: `{type, message, details}`: why it ended, or the last trouble of a turn that goes on.
         action: One sentence: what would move it.
         retry_of: The failed turn that it tries again.
+        descendants: The tree below it, depth first; of a large one, the unfinished turns before the others.
+        more_descendants: How many of them are left out.
     """
 
     turn: str
@@ -97,11 +122,14 @@ class Explanation:
     last_error: dict[str, Json] | None
     action: str
     retry_of: str | None = None
+    descendants: Sequence[Descendant] = ()
+    more_descendants: int = 0
 
     def as_dict(self) -> dict[str, Json]:
         """JSON: `turn, status, reason, since, waiting_on, claim, attempts, next_attempt_at, deadline_at, limit,
-        last_error, action`. Times are ISO 8601 in UTC with their offset; `waiting_on` is a list of `{kind, id,
-        since}`, `claim` is `{by, since, lease_expires_at}` or None, `limit` is `{name, value, used}` or None.
+        last_error, action, descendants, more_descendants`. Times are ISO 8601 in UTC with their offset; `waiting_on` is
+        a list of `{kind, id, since}`, `claim` is `{by, since, lease_expires_at}` or None, `limit` is `{name, value,
+        used}` or None, `descendants` is a list of `{turn, parent, depth, agent, status, reason}`.
         """
         return {
             "turn": self.turn,
@@ -116,14 +144,16 @@ class Explanation:
             "limit": asdict(self.limit) if self.limit else None,
             "last_error": self.last_error,
             "action": self.action,
+            "descendants": [each.as_dict() for each in self.descendants],
+            "more_descendants": self.more_descendants,
         }
 
     def __str__(self) -> str:
-        return "\n".join([self._head, *(_folded(start, text) for start, text in self._lines())])
+        return "\n".join([self._head, *(_folded(start, text) for start, text in self._lines()), *self._tree()])
 
     @property
     def unfolded(self) -> str:
-        """As `str()`, with one line a fact, however long, for a page that folds lines itself."""
+        """As `str()`, with one line a fact, however long, for a page that folds lines itself and draws the tree."""
         return "\n".join([self._head, *(f"{start} {text}" for start, text in self._lines())])
 
     @property
@@ -151,6 +181,11 @@ class Explanation:
             ("retry of", self.retry_of or ""),
             ("action", self.action),
         ]
+
+    def _tree(self) -> list[str]:
+        lines = ["  " * (each.depth - 1) + str(each) for each in self.descendants]
+        lines += [f"and {self.more_descendants} more"] if self.more_descendants else []
+        return [f"  {'' if place else 'started':<11} {line}" for place, line in enumerate(lines)]
 
     def _relative(self, coming: str, gone: str, at: datetime | None) -> str:
         if at is None:

@@ -143,7 +143,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.PAUSED: Meaning(
         "paused",
         "is paused{pause_reason}",
-        "nothing moves a paused turn by itself; `cancel()` ends it",
+        "`resume()` lets it go on; `cancel()` ends it",
     ),
     Reason.NO_PLACE_IN_LANE: Meaning(
         "waiting",

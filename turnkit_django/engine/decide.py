@@ -26,6 +26,7 @@ class Snapshot:
 
     Attributes:
         phase: Where the turn stands.
+        is_pause_requested: Whether somebody has told it to pause.
         is_reserved: Whether the next model call is counted already.
         is_overdue: Whether the deadline has passed.
         broken_replies: Cut or unusable replies in a row, by the last of which `broken_reason` is.
@@ -33,6 +34,7 @@ class Snapshot:
     """
 
     phase: Phase
+    is_pause_requested: bool
     is_reserved: bool
     is_overdue: bool
     max_iterations: int
@@ -44,6 +46,11 @@ class Snapshot:
     @property
     def open_calls(self) -> list[CallView]:
         return [call for call in self.calls if call.status not in SETTLED]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let the turn stand still until somebody resumes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +85,13 @@ class Fail:
     message: str
 
 
-Step: TypeAlias = CallModel | RunTool | SkipCall | Publish | Fail
+Step: TypeAlias = Pause | CallModel | RunTool | SkipCall | Publish | Fail
 
 
 def next_step(turn: Snapshot) -> Step:
     """What to do now."""
+    if turn.is_pause_requested:
+        return Pause()
     open_calls = turn.open_calls
     if turn.phase is Phase.OUTPUT:  # the answer is there: a limit that is reached now does not take it back
         return SkipCall(open_calls[0].execution_id) if open_calls else Publish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -99,6 +100,15 @@ def new_message(conversation: Conversation, text: str, *, metadata: Json) -> Mes
 def require_text(text: str) -> None:
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"expected the message to be a text that is not blank, got {shown(text)}")
+
+
+def task_text(task: str, given: object) -> str:
+    """The message of a run: the task, and below it the input as readable JSON, if there is one."""
+    require_text(task)
+    if given is None:
+        return task
+    words = given if isinstance(given, str) else json.dumps(json_value("input", given), indent=2, ensure_ascii=False)
+    return f"Task:\n{task}\n\nInput:\n{words}"
 
 
 def checked_key(where: str, key: object) -> str:

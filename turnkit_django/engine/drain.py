@@ -30,14 +30,15 @@ def run_due() -> bool:
 
 
 def _look() -> Found:
-    """A lane that somebody locks just now is passed over by the claim: look again, each time at one lane more."""
+    """A lane that somebody locks just now is passed over: look again, with the claim each time at one lane more."""
     found = Found.HELD
     for spare in range(_TRIES):
         if runner.run_next(spare=spare):
             return Found.RAN
-        if deliveries.look():
-            continue  # a message may have brought a turn
-        if not reads.has_due():
+        messages = deliveries.look()
+        if messages.done:
+            continue  # it may have brought a turn
+        if not (messages.left or reads.has_due()):
             found = Found.NOTHING
             break
         threading.Event().wait(_PAUSE_SECONDS)

@@ -145,9 +145,10 @@ def _launch_detached(run: Running, asked: Asked, effect: Launch) -> bool:
     child = _child(run, asked)
     if child is not None:
         child.turn.callback = run.conversation if effect.has_callback else None
-        claim, _ = transitions.launch_detached(run.held.claim, child=child)
-        run.held.wrote(claim)
-        settle(run, asked.execution, _done(envelope(reads.turn(child.turn.pk))), asked.arguments)
+        claim, is_launched = transitions.launch_detached(run.held.claim, child=child)
+        run.held.wrote(claim.with_pause(is_requested=not is_launched))
+        if is_launched:
+            settle(run, asked.execution, _done(envelope(reads.turn(child.turn.pk))), asked.arguments)
     return True
 
 
@@ -170,7 +171,7 @@ def _new_child(run: Running, asked: Asked, effect: Launch) -> NewChild:
     }
     conversation = new_conversation(agent, metadata=lineage, principal=parent.principal)
     turn = new_turn(conversation, {})
-    turn.root_id, turn.parent_id, turn.parent_execution_id = parent.root_id, parent.pk, execution.pk
+    turn.root_id, turn.parent_id, turn.parent_execution_id = parent.root_id or parent.pk, parent.pk, execution.pk
     turn.depth, turn.max_depth = parent.depth + 1, parent.max_depth
     turn.hops, turn.deadline_at = parent.hops, parent.deadline_at
     message = new_message(conversation, effect.task, metadata={})
@@ -203,7 +204,7 @@ def _send(run: Running, asked: Asked, effect: Send) -> bool:
 def _join(run: Running, asked: Asked, effect: Join) -> bool:
     """Wait, without a worker, until the turns have ended; tell their results in the order in which they were named."""
     wanted = tuple(dict.fromkeys(effect.turn_ids))
-    found = reads.of_tree(str(run.turn.root_id), wanted)
+    found = reads.of_tree(run.turn.root_id or run.turn.pk, wanted)
     outcome = _unfit(run, wanted, found)
     if outcome is None and all(found[turn_id].is_terminal for turn_id in wanted):
         outcome = _done({"results": [envelope(found[turn_id]) for turn_id in wanted]})

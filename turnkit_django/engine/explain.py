@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import assert_never, cast
 
 from turnkit_django import conf
 from turnkit_django.core.content import Json
 from turnkit_django.core.display import one_line
-from turnkit_django.core.explanation import Awaited, Explanation, Hold, Limit, moment
+from turnkit_django.core.explanation import Awaited, Descendant, Explanation, Hold, Limit, moment
 from turnkit_django.core.reasons import MEANINGS, Reason
 from turnkit_django.core.states import Phase, TurnState
 from turnkit_django.models import Turn
@@ -53,16 +54,27 @@ _BY_ERROR = {
 }
 # Which limit a `BudgetError` was, and which definition a `ConfigError` misses, stands in its words alone.
 _BY_BUDGET = {"turn timed out": Reason.FAILED_TIMEOUT, "maximum iterations": Reason.FAILED_MAX_ITERATIONS}
+_TOLD_TO_PAUSE = "; it was told to pause, and does so before its next step"
 _NOT_REGISTERED = "expected the name of a registered agent"
 
 
 def explain(turn_id: str) -> Explanation:
-    """Why the turn stands where it stands, by one look at its row and what it depends on.
+    """Why the turn stands where it stands, by one look at its row and what it depends on, and one at the tree below.
 
     Raises:
         Turn.DoesNotExist: Names the id.
     """
-    return explained(situations.situation(turn_id))
+    seen = situations.situation(turn_id)
+    found = explained(seen)
+    if not seen.has_descendants:
+        return found
+    below, more = situations.descendants(turn_id)
+    return replace(found, descendants=tuple(_descendant(*each) for each in below), more_descendants=more)
+
+
+def _descendant(depth: int, seen: Situation) -> Descendant:
+    turn = seen.turn
+    return Descendant(turn.pk, turn.parent_id, depth, turn.agent_name, turn.status, reason_of(seen))
 
 
 def explained(seen: Situation) -> Explanation:
@@ -77,7 +89,7 @@ def explained(seen: Situation) -> Explanation:
         turn=turn.pk,
         status=turn.status,
         reason=reason,
-        summary=meaning.summary.format_map(words),
+        summary=meaning.summary.format_map(words) + (_TOLD_TO_PAUSE if turn.pause_requested else ""),
         since=since,
         since_column=column,
         now=seen.now,
@@ -126,7 +138,7 @@ def _of_pending(seen: Situation) -> Reason:
         return Reason.OVERDUE
     if turn.submitted_at is None:
         return Reason.NOT_SUBMITTED
-    if seen.blocker is not None:
+    if seen.is_behind or seen.blocker is not None:
         return Reason.BEHIND_IN_LANE
     if turn.pending_dependencies:
         return Reason.DEPENDENCIES

@@ -21,7 +21,7 @@ from turnkit_django.core.backoff import retry_delay
 from turnkit_django.core.content import Json, Part, call_key, clean_text, text_part
 from turnkit_django.core.events import ModelRequested
 from turnkit_django.core.ids import new_tool_execution_id
-from turnkit_django.core.requests import ModelReply, ModelRequest
+from turnkit_django.core.requests import ModelReply, ModelRequest, ToolSpec
 from turnkit_django.core.states import Phase, ToolState
 from turnkit_django.core.usage import Usage
 from turnkit_django.engine import tool_calls
@@ -37,6 +37,8 @@ from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply
 _override: ModelClient | None = None
 _EMPTY_REPLIES = 2  # nothing can be told to a model that says nothing: asking once more is enough
 _LONGEST_ATTEMPT = 300  # of a failed try's error, kept with the answer that came in the end
+_NO_TOOLS = ToolSpec("no_tools", "There are no tools. Do not call this.", {"type": "object", "properties": {}})
+"""Providers refuse a history with calls that comes without tools: a deploy may have taken all of them away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,13 @@ def preview(turn: Turn) -> ModelRequest:
 def request_for(turn: Turn, agent: Agent) -> ModelRequest:
     """The next request of a turn, from what is stored."""
     form = form_for(turn.model, forms=conf.get().REQUEST_FORMS)
+    messages = tuple(project(reads.transcript(turn), own_turn_id=turn.pk, id_length=form.call_id_length))
+    has_calls = any("tool_calls" in message for message in messages)
     return ModelRequest(
         model=turn.model,
-        messages=tuple(project(reads.transcript(turn), own_turn_id=turn.pk, id_length=form.call_id_length)),
+        messages=messages,
         instructions=agent.instructions,
-        tools=agent.tool_specs(),
+        tools=agent.tool_specs() or ((_NO_TOOLS,) if has_calls else ()),
         max_output_tokens=turn.max_output_tokens,
         thinking=cast("Mapping[str, Json] | None", turn.options.get("thinking")),
         metadata={"turn_id": turn.pk, "conversation_id": turn.conversation_id, "request_id": turn.request_id},

@@ -1,26 +1,25 @@
 """Maintenance: what a lost wake-up, a dead worker or the passing of time left behind.
 
-One bounded pass over each kind of row, each row in its own transaction. An error on a row is recorded on it, backs it
-off, and stops no other. Any number of passes may run at once, anywhere.
+One bounded pass over each kind of row, each row in its own transaction. What somebody holds is passed over; an error on
+a row is recorded on it, and it goes to the end of the queue. Any number of passes may run at once, anywhere.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from operator import itemgetter
 
 from turnkit_django import conf
 from turnkit_django.core.backoff import recovery_delay
+from turnkit_django.core.content import Json
 from turnkit_django.dispatch.base import get_dispatcher
 from turnkit_django.engine import deliveries
-from turnkit_django.engine.run import error, said
+from turnkit_django.engine.run import error
+from turnkit_django.engine.scanning import Scan, Subject, Tally, handle_each, log, note
 from turnkit_django.store import connections, reads, transitions
-
-logger = logging.getLogger("turnkit")
-
-_SET_ASIDE_SECONDS = 60.0
+from turnkit_django.store.moves import giving_way
 
 
 @dataclass(slots=True)
@@ -53,29 +52,44 @@ class Counts:
 
 
 def run_pass(*, batch: int) -> Counts:
-    """Handle at most `batch` rows of each kind."""
+    """Handle at most `batch` rows of each kind; waits for nobody who holds a row."""
     connections.require_no_transaction("maintenance")
-    counts = Counts()
-    for turn_id, token, attempts in reads.expired(limit=batch):
-        counts.recovered += _handled(counts, turn_id, lambda: recover(turn_id, token, attempts))  # noqa: B023
-    for turn_id in reads.miscounted(limit=batch):  # before `ready`, which goes on with those that now miss nothing
-        _handled(counts, turn_id, lambda: transitions.recount(turn_id))  # noqa: B023
-    for turn_id in reads.ready(limit=batch):
-        counts.readied += _handled(counts, turn_id, lambda: transitions.ready(turn_id))  # noqa: B023
-    for turn_id in reads.overdue(limit=batch):
-        late = error("BudgetError", "turn timed out")
-        counts.overdue += _handled(counts, turn_id, lambda: transitions.give_up(turn_id, error=late))  # noqa: B023
-    _deliver(counts, batch)
-    _wake(counts, batch)
+    with giving_way():
+        counts = _counted(batch)
     connections.release()
     return counts
 
 
-def _deliver(counts: Counts, batch: int) -> None:
+def _counted(batch: int) -> Counts:
+    late = error("BudgetError", "turn timed out")
+    recovered = handle_each(
+        reads.expired,
+        lambda found: recover(*found),
+        lambda found, problem: _failed(found[0], problem),
+        key=itemgetter(0),
+        batch=batch,
+    )
+    recounted = _each(reads.miscounted, transitions.recount, batch)  # before `ready`: they may miss nothing now
+    readied = _each(reads.ready, transitions.ready, batch)
+    overdue = _each(reads.overdue, lambda turn_id: transitions.give_up(turn_id, error=late), batch)
     delivered = deliveries.deliver_pending(limit=batch)
     continued = deliveries.continue_lanes(limit=batch)
-    counts.delivered, counts.continued = delivered.done, continued.done
-    counts.errors += delivered.errors + continued.errors
+    woken, unsent = _wake(batch)
+    looks = (recovered, recounted, readied, overdue, delivered, continued, woken)
+    return Counts(
+        recovered=recovered.done,
+        readied=readied.done,
+        overdue=overdue.done,
+        delivered=delivered.done,
+        continued=continued.done,
+        woken=woken.done - unsent,
+        unsent=unsent,
+        errors=sum(look.errors for look in looks),
+    )
+
+
+def _each(scan: Scan[str], handle: Callable[[str], object], batch: int) -> Tally:
+    return handle_each(scan, handle, _failed, key=str, batch=batch)
 
 
 def note_pass() -> None:
@@ -84,16 +98,17 @@ def note_pass() -> None:
         get_dispatcher().note_reconcile()
 
 
-def _wake(counts: Counts, batch: int) -> None:
-    """All in one, since each sending may take a second; one by one if a row among them cannot be written."""
+def _wake(batch: int) -> tuple[Tally, int]:
+    """All in one, since each sending may take a second; one by one if a row among them cannot be written.
+
+    What was woken, and how many of the wake-ups could not be sent.
+    """
     before = reads.unsent_count()
     try:
-        counts.woken = transitions.wake_due(limit=batch) or 0
+        woken = Tally(done=transitions.wake_due(limit=batch) or 0)
     except Exception:
-        for turn_id in list(reads.unwoken().values_list("pk", flat=True)[:batch]):
-            counts.woken += _handled(counts, turn_id, lambda: _wake_one(turn_id))  # noqa: B023
-    counts.unsent = min(reads.unsent_count() - before, counts.woken)
-    counts.woken -= counts.unsent
+        woken = _each(reads.unwoken_ids, _wake_one, batch)
+    return woken, min(reads.unsent_count() - before, woken.done)
 
 
 def _wake_one(turn_id: str) -> int | None:
@@ -116,25 +131,19 @@ def recover(turn_id: str, token: str, attempts: int, *, is_dead: bool = False) -
     )
 
 
-def _handled(counts: Counts, turn_id: str, handle: Callable[[], object]) -> int:
-    try:
-        return int(handle() is not None)
-    except Exception as problem:
-        _log("handled", turn_id, problem)
-        counts.errors += 1
-        set_aside(turn_id, problem)
-        return 0
+def _failed(turn_id: str, problem: Exception) -> bool:
+    log("handled", problem, _subject(turn_id))
+    return set_aside(turn_id, problem)
 
 
-def set_aside(turn_id: str, problem: BaseException) -> None:
-    """Look at the row again later, and say on it why."""
-    try:
-        why = error(type(problem).__name__, said(problem))
-        transitions.set_aside(turn_id, error=why, seconds=_SET_ASIDE_SECONDS)
-    except Exception as worse:
-        _log("set aside", turn_id, worse)
+def set_aside(turn_id: str, problem: BaseException) -> bool:
+    """Look at the row again later, and say on it why; whether that could be said."""
+
+    def write(why: Json, seconds: float) -> object:
+        return transitions.set_aside(turn_id, error=why, seconds=seconds)
+
+    return note(problem, write, _subject(turn_id))
 
 
-def _log(what: str, turn_id: str, problem: Exception) -> None:
-    told = {"event": "reconcile.error", "turn_id": turn_id}
-    logger.error("reconcile: %s could not be %s: %s", turn_id, what, conf.clean_traceback(problem), extra=told)
+def _subject(turn_id: str) -> Subject:
+    return Subject(f"turn {turn_id}", {"turn_id": turn_id})

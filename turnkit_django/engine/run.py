@@ -72,6 +72,7 @@ class Running:
     def snapshot(self) -> Snapshot:
         return Snapshot(
             phase=self.phase,
+            is_pause_requested=self.held.claim.is_pause_requested,
             is_reserved=self.turn.attempt_id is not None,
             is_overdue=self.is_overdue,
             max_iterations=self.turn.max_iterations,

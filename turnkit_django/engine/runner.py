@@ -16,14 +16,14 @@ from turnkit_django.core.backoff import recovery_delay
 from turnkit_django.core.content import clean_text
 from turnkit_django.core.ids import new_token
 from turnkit_django.engine import effects, heartbeat, model_call, reconcile, tool_calls
-from turnkit_django.engine.decide import CallModel, Fail, Publish, RunTool, SkipCall, next_step
+from turnkit_django.engine.decide import CallModel, Fail, Pause, Publish, RunTool, SkipCall, next_step
 from turnkit_django.engine.heartbeat import Held
 from turnkit_django.engine.run import Running, error, said
 from turnkit_django.errors import ConfigError, LostClaim, UnclaimableTurn
 from turnkit_django.failpoints import reach
 from turnkit_django.models import ToolExecution, Turn
 from turnkit_django.store import connections, transitions
-from turnkit_django.store.claims import Claimed, Holder
+from turnkit_django.store.claims import Claimed, Holder, PauseRetracted
 from turnkit_django.store.records import AttemptEnd, NewChild
 from turnkit_django.tools import Tool
 
@@ -122,6 +122,8 @@ def _one_step(run: Running) -> bool:
     """Decide, act, record; whether the turn goes on."""
     step = next_step(run.snapshot())
     match step:
+        case Pause():
+            return _pause(run)
         case CallModel():
             return model_call.act(run)
         case RunTool(execution_id):
@@ -139,6 +141,16 @@ def _one_step(run: Running) -> bool:
             assert_never(step)
 
 
+def _pause(run: Running) -> bool:
+    """Stop here; whether the turn goes on, because nobody wants it to pause any more."""
+    try:
+        transitions.acknowledge_pause(run.held.claim, attempt=run.attempt_end)
+    except PauseRetracted:
+        run.held.wrote(run.held.claim.with_pause(is_requested=False))
+        return True
+    return False
+
+
 def _run_call(run: Running, call: ToolExecution) -> bool:
     tool = run.agent.tool_named(call.tool_name)
     if tool is not None and tool.coordinates and call.error is None:
@@ -153,12 +165,15 @@ def _run_child(run: Running, child: NewChild) -> None:
 
 
 def _publish_completion(run: Running) -> None:
-    ending = next(call for call in reversed(run.calls) if call.status == "completed")
-    tool = run.agent.tool_named(ending.tool_name)
-    text = _completion(tool, ending)
+    text = "" if run.turn.candidate else _completion_text(run)
     reach("before_publish")
     transitions.complete(run.held.claim, text=text, reply=None)
     reach("published")
+
+
+def _completion_text(run: Running) -> str:
+    ending = next(call for call in reversed(run.calls) if call.status == "completed")
+    return _completion(run.agent.tool_named(ending.tool_name), ending)
 
 
 def _completion(tool: Tool | None, ending: ToolExecution) -> str:

@@ -62,7 +62,8 @@ def act(run: Running, execution: ToolExecution) -> None:
     else:
         known, arguments = checked
         outcome = _run(run, execution, known, arguments)
-        settle(run, execution, outcome, arguments, is_terminal=known.terminal)
+        if outcome is not None:
+            settle(run, execution, outcome, arguments, is_terminal=known.terminal)
 
 
 def skip(run: Running, execution: ToolExecution) -> None:
@@ -93,10 +94,13 @@ def failure(error_type: str, message: str, **details: Json) -> Outcome:
     return Outcome(ToolState.FAILED, error=error(error_type, message, **details))
 
 
-def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> Outcome:
+def _run(run: Running, execution: ToolExecution, tool: Tool, arguments: ValidArguments) -> Outcome | None:
+    """None: its start has shown that somebody wants the turn to pause, so that its body was not called."""
     run.held.require()
     if execution.status == ToolState.PENDING and not _start(run, execution, arguments):
         return failure("Vanished", "its row was deleted before it was started")
+    if run.held.claim.is_pause_requested:
+        return None
     execution.arguments = arguments.arguments
     connections.release()
     reach("tool_started")

@@ -124,6 +124,9 @@ class Turn(TurnVerbs, models.Model):
     attempt_reserved = models.DecimalField(max_digits=24, decimal_places=12, null=True, blank=True)
 
     pause_requested = models.BooleanField(default=False, db_default=False)
+    candidate = models.JSONField(
+        null=True, blank=True, help_text="A finished answer that a pause keeps back: `{parts, provider, metadata}`."
+    )
     pause_reason = models.TextField(blank=True, default="", db_default="")
     open_steering = models.PositiveIntegerField(default=0, db_default=0)
     open_waiters = models.PositiveIntegerField(default=0, db_default=0)

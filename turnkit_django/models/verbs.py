@@ -214,11 +214,42 @@ class TurnVerbs:
 
         return model_call.preview(cast("Turn", self))
 
-    def cancel(self) -> Turn:
-        """End it at once, whatever it does; itself, refreshed. An ended turn is only refreshed."""
+    def pause(self, *, descendants: str = "retain") -> Turn:
+        """Let it stand still; itself, refreshed. A running turn does so before its next step, and keeps what it has.
+
+        Paused before it is submitted, it does not start when it is. A paused turn keeps its place: what stands behind
+        it in its conversation waits. Its deadline runs on. An ended or paused turn is only refreshed. May be called
+        inside a transaction: it commits or rolls back with it.
+
+        Args:
+            descendants: `"retain"`: it alone; `"cascade"`: with all turns that its calls have started, and theirs.
+
+        Raises:
+            InputError: If `descendants` is anything else. Nothing was written.
+            Turn.DoesNotExist: If it is not stored, or was erased.
+        """
         from turnkit_django import controls
 
-        return controls.cancel(cast("Turn", self))
+        return controls.pause(cast("Turn", self), descendants=descendants)
+
+    def resume(self, *, descendants: str = "retain") -> Turn:
+        """Let a paused turn go on from where it stands; itself, refreshed. Any other is only refreshed.
+
+        If it is running and was told to pause, it need not any more. A turn that was not submitted is pending again:
+        `run()` or `submit()` it. Arguments and errors as in `pause`.
+        """
+        from turnkit_django import controls
+
+        return controls.resume(cast("Turn", self), descendants=descendants)
+
+    def cancel(self, *, descendants: str = "retain") -> Turn:
+        """End it at once, whatever it does; itself, refreshed. An ended turn is only refreshed.
+
+        Arguments and errors as in `pause`.
+        """
+        from turnkit_django import controls
+
+        return controls.cancel(cast("Turn", self), descendants=descendants)
 
     def explain(self) -> Explanation:
         """Why it stands where it stands now, and what would move it; reads its row anew, writes nothing.

@@ -18,6 +18,7 @@ class Claim:
         token: Fresh with each claim.
         revision: The turn's count of worker writes, as this worker knows it.
         agent_name: For the events that its writes tell.
+        is_pause_requested: Whether somebody had told the turn to pause when it was last written.
     """
 
     turn_id: str
@@ -26,9 +27,17 @@ class Claim:
     token: str
     revision: int
     agent_name: str
+    is_pause_requested: bool = False
 
-    def after_write(self) -> Claim:
-        return replace(self, revision=self.revision + 1)
+    def after_write(self, *, is_pause_requested: bool = False) -> Claim:
+        return replace(self, revision=self.revision + 1, is_pause_requested=is_pause_requested)
+
+    def with_pause(self, *, is_requested: bool) -> Claim:
+        return replace(self, is_pause_requested=is_requested)
+
+
+class PauseRetracted(StateError):
+    """Nobody wants the turn to pause any more; nothing was written."""
 
 
 class CallGone(StateError):

@@ -22,14 +22,18 @@ _LOCK_TIMEOUT = "55P03"
 _BEGUN = frozenset({TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR})
 
 
-def _bounds(lock_seconds: int) -> str:
+_READ_COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+"""Whatever the server's default is: a move locks, and then looks at what it has locked."""
+
+
+def _bounds(lock_seconds: float) -> str:
     return (
-        f"SET LOCAL lock_timeout = '{lock_seconds}s'; SET LOCAL statement_timeout = '60s'; "
+        f"SET LOCAL lock_timeout = '{lock_seconds * 1000:.0f}ms'; SET LOCAL statement_timeout = '60s'; "
         "SET LOCAL idle_in_transaction_session_timeout = '60s'; "
     )
 
 
-BOUNDS = _bounds(lock_seconds=10)
+BOUNDS = _READ_COMMITTED + _bounds(lock_seconds=10)
 """Put before the first statement of a worker's transaction, in the same message: no round trip, nothing that outlives
 the transaction, so it works behind a transaction pooler."""
 
@@ -147,13 +151,27 @@ def is_lock_timeout(error: Exception) -> bool:
 
 
 @contextmanager
-def bounded(*, lock_seconds: int = 10) -> Iterator[None]:
+def bounded(*, lock_seconds: float = 10) -> Iterator[None]:
     """Bound the locks and statements of the transaction that begins inside."""
+    with _beginning(_READ_COMMITTED + _bounds(lock_seconds)):
+        yield
+
+
+@contextmanager
+def unbounded() -> Iterator[None]:
+    """The same for a person's move, whose patience is the application's."""
+    with _beginning(_READ_COMMITTED):
+        yield
+
+
+@contextmanager
+def _beginning(words: str) -> Iterator[None]:
+    """Put the words before the first statement inside, unless a transaction is open already."""
     connection = current()
     if connection.in_atomic_block:
         yield
         return
-    with connection.execute_wrapper(_first_statement(_bounds(lock_seconds))):
+    with connection.execute_wrapper(_first_statement(words)):
         yield
 
 

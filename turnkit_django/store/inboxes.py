@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from django.db.models import Exists, Min, OuterRef, Q
+from django.db.models.functions import Greatest
 
 from turnkit_django import conf
 from turnkit_django.models import Conversation, Delivery, Turn
 from turnkit_django.models.querysets import DeliveryQuerySet, StatementTime
 from turnkit_django.store import connections, reads
+
+_DUE_SINCE = Greatest("created_at", "not_before")
+"""A message that was set aside is due again after that, behind those that came meanwhile."""
 
 
 def _rows() -> DeliveryQuerySet:
@@ -36,13 +40,14 @@ def delivery(delivery_id: str) -> Delivery:
 
 
 def pending(*, limit: int) -> list[Delivery]:
-    """Messages that are due to be delivered, oldest first, with their destinations."""
-    return list(_pending().select_related("destination").order_by("created_at", "pk")[:limit])
+    """Messages that are due to be delivered, with their destinations: first those that are due for longest."""
+    rows = _pending().select_related("destination").order_by(_DUE_SINCE, "created_at", "pk")
+    return list(rows[:limit])
 
 
 def lanes_to_continue(*, limit: int) -> list[Conversation]:
-    """Conversations with an unread message and nothing that runs or waits to run, oldest message first."""
-    lanes = _to_continue().values("destination").annotate(oldest=Min("created_at")).order_by("oldest", "destination")
+    """Conversations with an unread message and nothing that runs or waits to run: first where it is due for longest."""
+    lanes = _to_continue().values("destination").annotate(since=Min(_DUE_SINCE)).order_by("since", "destination")
     ids = [lane["destination"] for lane in lanes[:limit]]
     found = Conversation.objects.using(connections.alias()).in_bulk(ids) if ids else {}
     return [found[each] for each in ids if each in found]
@@ -61,8 +66,8 @@ def has_work() -> bool:
 def seconds_to_next() -> float | None:
     """Until the nearest time that a message waits for; None without one."""
     nearest = (
-        _rows()
-        .filter(not_before__gt=StatementTime(), target_turn__isnull=True, request_id="")
+        (_rows().undelivered() | _rows().unread())
+        .filter(not_before__gt=StatementTime())
         .annotate(now=StatementTime())
         .order_by("not_before")
         .values_list("not_before", "now")

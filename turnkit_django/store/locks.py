@@ -41,19 +41,24 @@ class MissedNeighbour(Exception):
 class Locks:
     """The locks of one transaction, in rank order.
 
+    Args:
+        skips_held: Whether a lane, turn or delivery that somebody holds is taken for one that is not there.
+
     Attributes:
-        neighbours: What `turn_with_waiters` has locked besides the turn, by id.
+        neighbours: What `turns_with_waiters` has locked, by id.
 
     Raises:
         LockOrderViolation: From each method, if a lock of the same or a higher rank is already held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, skips_held: bool = False) -> None:
         self._highest = 0
+        self._skips_held = skips_held
         self.neighbours: dict[str, Turn] = {}
 
     def _reach(self, rank: Rank) -> None:
-        if rank <= self._highest:
+        # Executions are locked under their turn's lock: those of several turns may be, in any order.
+        if rank < self._highest or (rank == self._highest and rank is not Rank.EXECUTION):
             raise LockOrderViolation(f"{rank.name} asked for after {Rank(self._highest).name}")
         self._highest = rank
 
@@ -67,10 +72,19 @@ class Locks:
         self._reach(Rank.ROOT)
         _take_key(_ROOT_CLASS, crc32(turn_id.encode()) - (1 << 31))
 
+    def _one(self, rows: QuerySet[_M], row_id: str) -> _M:
+        return rows.select_for_update(of=("self",), no_key=True, skip_locked=self._skips_held).get(pk=row_id)
+
     def lane(self, conversation_id: str) -> Conversation:
         """One conversation row: its numbers and who runs in it."""
         self._reach(Rank.LANE)
-        return _rows(Conversation.objects.using(connections.alias())).get(pk=conversation_id)
+        return self._one(Conversation.objects.using(connections.alias()), conversation_id)
+
+    def lanes(self, ids: Iterable[str]) -> dict[str, Conversation]:
+        """Several conversation rows by id, locked in the order of their ids."""
+        self._reach(Rank.LANE)
+        found = _rows(Conversation.objects.using(connections.alias())).filter(pk__in=set(ids)).order_by("pk")
+        return {lane.pk: lane for lane in found}
 
     def free_lanes(self, *, limit: int) -> list[Conversation]:
         """Lanes whose head is due, oldest work first; lanes that somebody holds just now are passed over."""
@@ -84,7 +98,7 @@ class Locks:
 
     def turn(self, turn_id: str) -> Turn:
         self._reach(Rank.TURN)
-        return _rows(Turn.objects.using(connections.alias())).get(pk=turn_id)
+        return self._one(Turn.objects.using(connections.alias()), turn_id)
 
     def turn_with_waiters(self, turn_id: str) -> Turn:
         """A turn that may end: with it, in one statement, the unfinished turns that wait for it or that it waits for.
@@ -93,16 +107,21 @@ class Locks:
             MissedNeighbour: If one of those was attached since the statement began; attaching needs this turn's lock,
                 so that none is afterwards.
         """
-        self._reach(Rank.TURN)
-        rows = Turn.objects.using(connections.alias()).raw(sql.LOCK_WITH_NEIGHBOURS, {"turn_id": turn_id})
-        found = {turn.pk: turn for turn in rows}
-        turn = found.pop(turn_id, None)
-        if turn is None:
+        found = self.turns_with_waiters([turn_id])
+        if not found:
             raise Turn.DoesNotExist(turn_id)
-        if turn.open_waiters or turn.pending_dependencies:
-            _require_all(turn, found)
-        self.neighbours = found
-        return turn
+        return found[0]
+
+    def turns_with_waiters(self, ids: Sequence[str]) -> list[Turn]:
+        """The same for several turns, in the order in which they are named, without those that are not there."""
+        self._reach(Rank.TURN)
+        rows = Turn.objects.using(connections.alias()).raw(sql.LOCK_WITH_NEIGHBOURS, {"turn_ids": list(ids)})
+        self.neighbours = {turn.pk: turn for turn in rows}
+        turns = [self.neighbours[turn_id] for turn_id in ids if turn_id in self.neighbours]
+        for turn in turns:
+            if turn.open_waiters or turn.pending_dependencies:
+                _require_all(turn, self.neighbours)
+        return turns
 
     def turns(self, chosen: QuerySet[Turn]) -> list[Turn]:
         """The chosen rows, locked in the order of their ids."""
@@ -123,7 +142,7 @@ class Locks:
 
     def delivery(self, delivery_id: str) -> Delivery:
         self._reach(Rank.DELIVERY)
-        return _rows(Delivery.objects.using(connections.alias())).get(pk=delivery_id)
+        return self._one(Delivery.objects.using(connections.alias()), delivery_id)
 
     def deliveries(self, ids: Iterable[str]) -> list[Delivery]:
         """Those of the rows that are still there, locked in the order of their ids."""

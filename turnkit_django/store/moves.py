@@ -6,8 +6,9 @@ after a lost connection, first look whether they had committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
@@ -34,7 +35,20 @@ STATEMENTS: dict[str, str] = {}
 
 _TRIES = 3
 _MISSES = 5  # in a row; each takes somebody who attaches a wait in the few microseconds between a look and a lock
-_PATIENCE_SECONDS = 1  # of maintenance with a lane that somebody holds: other lanes wait meanwhile
+_PATIENCE_SECONDS = 1  # of a worker's maintenance with a row that somebody holds: other rows wait meanwhile
+_BRIEF_SECONDS = 0.01  # of a pass with what it needs behind a row that nobody held
+
+_is_giving_way: ContextVar[bool] = ContextVar("is_giving_way", default=False)
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Maintenance moves inside wait for nobody: a row that somebody holds is skipped, for a later pass."""
+    token = _is_giving_way.set(True)
+    try:
+        yield
+    finally:
+        _is_giving_way.reset(token)
 
 
 def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
@@ -46,7 +60,7 @@ def transition(move: Callable[Concatenate[Locks, _P], _R]) -> Callable[_P, _R]:
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         def once(news: News) -> _R:
-            with reads.naming(_subject(*args)):
+            with connections.unbounded(), reads.naming(_subject(*args)):
                 return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
 
         return cast("_R", _recognised(once))
@@ -62,10 +76,13 @@ def maintenance(move: Callable[Concatenate[Locks, _P], _R | None]) -> Callable[_
 
     @wraps(move)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+        skips = _is_giving_way.get()
+
         def once(news: News) -> _R | None:
             try:
-                with connections.bounded(lock_seconds=_PATIENCE_SECONDS):
-                    return _in_transaction(move.__name__, lambda: move(Locks(), *args, **kwargs), news)
+                with connections.bounded(lock_seconds=_BRIEF_SECONDS if skips else _PATIENCE_SECONDS):
+                    locks = Locks(skips_held=skips)
+                    return _in_transaction(move.__name__, lambda: move(locks, *args, **kwargs), news)
             except OperationalError as error:
                 if connections.is_lock_timeout(error):
                     return None
@@ -163,7 +180,7 @@ def statement(
             made = parameters(*args, **kwargs)
             values = asdict(claim) | made
 
-            def once() -> None:
+            def once() -> list[tuple[Any, ...]]:
                 reach(f"{name}.before")
                 rows = fetched(text, values)
                 if not rows and not has_committed(claim, ends_claim=False):
@@ -171,10 +188,12 @@ def statement(
                 if rows and rows[0][1] != 1:
                     raise CallGone(f"{name} of {claim.turn_id}: its execution is not in a state for that", claim)
                 reach(f"{name}.committed")
+                return rows
 
-            _repeated(once, unless=lambda: has_committed(claim, ends_claim=False), waits_for_locks=True)
+            rows = _repeated(once, unless=lambda: has_committed(claim, ends_claim=False), waits_for_locks=True)
             News(*tells(claim, made, *args, **kwargs)).send_after_commit()
-            return claim.after_write()
+            is_pause_requested = rows[0][2] if rows else reads.is_pause_requested(claim.turn_id)
+            return claim.after_write(is_pause_requested=is_pause_requested)
 
         TRANSITIONS[name] = run
         STATEMENTS[name] = text

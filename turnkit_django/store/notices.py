@@ -64,6 +64,18 @@ def parked(turn: Turn) -> Event:
     return events.TurnParked(**_of(turn), **_why(turn.error), not_before=cast("Any", turn.not_before))
 
 
+def pause_requested(turn: Turn) -> Event:
+    return events.TurnPauseRequested(**_of(turn))
+
+
+def paused(turn: Turn) -> Event:
+    return events.TurnPaused(**_of(turn))
+
+
+def resumed(turn: Turn) -> Event:
+    return events.TurnResumed(**_of(turn))
+
+
 def waiting(turn: Turn) -> Event:
     return events.TurnWaiting(**_of(turn), count=turn.pending_dependencies)
 

@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import cast
 
 from django.core.exceptions import ObjectDoesNotExist
-from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
+from django.db.models import Case, Count, F, OrderBy, Q, QuerySet, Sum, When
+from django.db.models.functions import Greatest
 
 from turnkit_django.core.content import Part
 from turnkit_django.core.states import OPEN, TurnState
@@ -67,6 +68,10 @@ def conversation(conversation_id: str) -> Conversation:
     """
     with naming(conversation_id):
         return Conversation.objects.using(connections.alias()).get(pk=conversation_id)
+
+
+def is_pause_requested(turn_id: str) -> bool:
+    return _turns().filter(pk=turn_id, pause_requested=True).exists()
 
 
 def refreshed(turn: Turn) -> Turn:
@@ -228,12 +233,18 @@ def require_idle(conversation_id: str, *, unless: str = "") -> None:
         )
 
 
-# What maintenance looks at
+# What maintenance looks at: first what is due for longest. A row that was set aside is due again after that, so that it
+# comes behind those that were due meanwhile, however many fail.
+
+
+def _due_since(*columns: str) -> OrderBy:
+    """The latest of the times."""
+    return OrderBy(Greatest(*columns, "next_check_at"), nulls_first=True)
 
 
 def expired(*, limit: int) -> list[tuple[str, str, int]]:
-    """Turns of dead workers, longest dead first: id, token, attempts so far."""
-    rows = _turns().expired().order_by("lease_expires_at", "pk")[:limit]
+    """Turns of dead workers: id, token, attempts so far."""
+    rows = _turns().expired().order_by(_due_since("lease_expires_at"), "pk")[:limit]
     return [(turn.pk, turn.claim_token or "", turn.attempts) for turn in rows]
 
 
@@ -255,7 +266,7 @@ def ready(*, limit: int) -> list[str]:
             pending_dependencies=0,
         )
     )
-    return list(rows.order_by(F("not_before").asc(nulls_first=True), "pk").values_list("pk", flat=True)[:limit])
+    return list(rows.order_by(_due_since("not_before"), "pk").values_list("pk", flat=True)[:limit])
 
 
 def miscounted(*, limit: int) -> list[str]:
@@ -265,17 +276,23 @@ def miscounted(*, limit: int) -> list[str]:
     awaited = Count("waits", filter=Q(waits__target__status__in=OPEN))
     waiting = _turns().placed().checkable().filter(status=TurnState.WAITING, pending_dependencies__gt=0)
     rows = waiting.annotate(awaited=awaited).filter(pending_dependencies__gt=F("awaited"))
-    return list(rows.order_by("pk").values_list("pk", flat=True)[:limit])
+    return list(rows.order_by(F("next_check_at").asc(nulls_first=True), "pk").values_list("pk", flat=True)[:limit])
 
 
 def overdue(*, limit: int) -> list[str]:
     """Unclaimed turns past their deadline."""
-    return list(_turns().overdue().order_by("deadline_at", "pk").values_list("pk", flat=True)[:limit])
+    rows = _turns().overdue().order_by(_due_since("deadline_at"), "pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
 
 
 def unwoken() -> TurnQuerySet:
     """Due heads of lanes that no wake-up in force stands for."""
     return _turns().heads().filter(Q(wake_sent_at__isnull=True) | Q(wake_sent_at__lt=StatementTime() - WAKE_LIFETIME))
+
+
+def unwoken_ids(*, limit: int) -> list[str]:
+    rows = unwoken().order_by(_due_since("submitted_at"), "pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
 
 
 def unsent_count() -> int:

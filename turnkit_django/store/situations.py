@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import itemgetter
+from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, F, OuterRef, Q, Subquery, Value, When
+from django.db.models import Case, Exists, F, OuterRef, Q, Subquery, Value, When
 from django.db.models.functions import JSONObject
 
 from turnkit_django.core.explanation import Awaited
 from turnkit_django.core.states import OPEN, Approval, ToolState
 from turnkit_django.models import Conversation, ToolExecution, Turn, Wait
 from turnkit_django.models.querysets import ClockTime, TurnQuerySet
-from turnkit_django.store import connections
+from turnkit_django.store import connections, sql
 
 _MOST = 20  # of what a turn waits for; the rest would tell nobody more
+_MOST_DESCENDANTS = 50
+_IS_STARTED = Q(started_at__isnull=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Situation:
         running: Its calls that are started and not settled.
         missing: Unfinished turns that it waits for, and its calls that wait for a person's approval.
         blocker: The turn of its lane that has to end first.
+        is_behind: Whether there is one that was not looked at.
+        has_descendants: Whether calls of it have started turns.
     """
 
     turn: Turn
@@ -47,6 +53,8 @@ class Situation:
     running: list[OpenTool] = field(default_factory=list)
     missing: list[Awaited] = field(default_factory=list)
     blocker: Situation | None = None
+    is_behind: bool = False
+    has_descendants: bool = False
 
 
 def _turns() -> TurnQuerySet:
@@ -64,13 +72,34 @@ def situation(turn_id: str) -> Situation:
     rows = (
         _turns()
         .filter(Q(pk=turn_id) | Q(pk=Subquery(_before(turn_id).values("pk")[:1])))
-        .annotate(seen_at=ClockTime(), running=_running(), approvals=_approvals(), targets=_targets())
+        .annotate(
+            seen_at=ClockTime(),
+            running=_running(),
+            approvals=_approvals(),
+            targets=_targets(),
+            has_descendants=Exists(_turns().filter(parent=OuterRef("pk"))),
+        )
     )
     seen = {row.pk: _seen(row) for row in rows}
     if turn_id not in seen:
         raise Turn.DoesNotExist(f"there is no turn {turn_id!r:.80}: it was never stored, or it was erased")
     mine = seen.pop(turn_id)
     return replace(mine, blocker=next(iter(seen.values()), None))
+
+
+def descendants(turn_id: str) -> tuple[list[tuple[int, Situation]], int]:
+    """The turns below one with how deep they stand, depth first, and how many more there are: what tells their reason.
+
+    Of many, the unfinished ones come before the others.
+    """
+    values = {"turn_id": turn_id, "limit": _MOST_DESCENDANTS}
+    found = [vars(row) for row in Turn.objects.using(connections.alias()).raw(sql.DESCENDANTS, values)]
+    behind = Exists(_in_the_way(OuterRef("pk"), OuterRef("conversation"), OuterRef("lane_position")))
+    rows = _turns().filter(pk__in=[row["id"] for row in found])
+    rows = rows.annotate(seen_at=ClockTime(), running=_running(), is_behind=behind)
+    seen = {row.pk: _seen(row) for row in rows}
+    shown = [(row["level"], seen[row["id"]]) for row in sorted(found, key=itemgetter("path")) if row["id"] in seen]
+    return shown, (found[0]["total"] if found else 0) - len(found)
 
 
 def _seen(row: Turn) -> Situation:
@@ -82,8 +111,10 @@ def _seen(row: Turn) -> Situation:
         running=[OpenTool(each["id"], each["name"], _time(each["since"], like=now)) for each in noted["running"]],
         missing=[
             Awaited(each["kind"], each["id"], _time(each["since"], like=now))
-            for each in [*noted["targets"], *noted["approvals"]]
+            for each in [*noted.get("targets", ()), *noted.get("approvals", ())]
         ],
+        is_behind=noted.get("is_behind", False),
+        has_descendants=noted.get("has_descendants", False),
     )
 
 
@@ -103,19 +134,17 @@ def in_question(conversation_id: str) -> list[tuple[str, str]]:
 
 
 def _before(turn_id: str) -> TurnQuerySet:
-    """What keeps the turn's lane: the words of `TurnQuerySet.heads`, with what is started first."""
+    """What keeps the turn's lane, with what is started first."""
     me = _turns().filter(pk=turn_id)
-    is_started = Q(started_at__isnull=False)
-    return (
-        _turns()
-        .placed()
-        .filter(
-            Q(lane_position__lt=Subquery(me.values("lane_position")[:1])) | is_started,
-            conversation=Subquery(me.values("conversation")[:1]),
-        )
-        .exclude(pk=turn_id)
-        .order_by(Case(When(is_started, then=Value(0)), default=Value(1)), "lane_position", "pk")
-    )
+    conversation, place = Subquery(me.values("conversation")[:1]), Subquery(me.values("lane_position")[:1])
+    started_first = Case(When(_IS_STARTED, then=Value(0)), default=Value(1))
+    return _in_the_way(turn_id, conversation, place).order_by(started_first, "lane_position", "pk")
+
+
+def _in_the_way(turn_id: Any, conversation: Any, place: Any) -> TurnQuerySet:
+    """The words of `TurnQuerySet.heads`."""
+    lane = _turns().placed().filter(Q(lane_position__lt=place) | _IS_STARTED, conversation=conversation)
+    return lane.exclude(pk=turn_id)
 
 
 def _running() -> ArraySubquery:

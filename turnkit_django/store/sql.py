@@ -4,7 +4,7 @@ Each transition takes its locks in rank order inside the statement: `lane` first
 before it), then `fence` (the turn, re-checked on its newest version after any wait), then the rest for those who hold
 the fence. They read only columns of rows they have locked, never a subquery: after a wait a subquery would still see
 the old rows. No row in the answer means that the claim is not in force; the second column is 1 if the execution was in
-a state for it.
+a state for it; the third says whether the turn is told to pause.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WITH {_LANE},
             thinking_tokens = t.thinking_tokens + %(thinking_tokens)s,
             cost = t.cost + %(cost)s::numeric
         FROM lane WHERE t.conversation_id = lane.id AND {_HELD}
-        RETURNING t.id, t.conversation_id
+        RETURNING t.id, t.conversation_id, t.pause_requested
     ),
 {_NUMBER.format(source="fence")},
 {_MESSAGE},
@@ -72,7 +72,7 @@ WITH {_LANE},
             id text, tool_name text, tool_call_id text, call_key text, ordinal int, status text,
             is_replay_safe boolean, arguments_text text, error jsonb)
     )
-SELECT id, 1 FROM fence
+SELECT id, 1, pause_requested FROM fence
 """
 """RUNNING → RUNNING. The model's answer, its bill and its calls."""
 
@@ -81,7 +81,7 @@ WITH {_LANE},
     fence AS (
         UPDATE turnkit_turn t SET {_RENEW}, {_RESERVE}
         FROM lane WHERE t.conversation_id = lane.id AND {_HELD}
-        RETURNING t.id, t.conversation_id
+        RETURNING t.id, t.conversation_id, t.pause_requested
     ),
     settled AS (
         UPDATE turnkit_toolexecution x SET
@@ -100,14 +100,14 @@ WITH {_LANE},
         UPDATE turnkit_toolexecution x SET status = 'running', started_at = clock_timestamp()
         FROM fence WHERE x.id = %(next_id)s AND x.turn_id = fence.id AND x.status = 'pending'
     )
-SELECT id, (SELECT count(*) FROM settled) FROM fence
+SELECT id, (SELECT count(*) FROM settled), pause_requested FROM fence
 """
 """RUNNING → RUNNING. One tool's outcome with the message the model reads, and the start of what comes next: another
 tool that may be repeated, or the next model call."""
 
 START_TOOL = f"""
 WITH fence AS (
-        UPDATE turnkit_turn t SET {_RENEW} WHERE {_HELD} RETURNING t.id
+        UPDATE turnkit_turn t SET {_RENEW} WHERE {_HELD} RETURNING t.id, t.pause_requested
     ),
     started AS (
         UPDATE turnkit_toolexecution x SET
@@ -115,7 +115,7 @@ WITH fence AS (
         FROM fence WHERE x.id = %(execution_id)s AND x.turn_id = fence.id AND x.status = 'pending'
         RETURNING x.id
     )
-SELECT id, (SELECT count(*) FROM started) FROM fence
+SELECT id, (SELECT count(*) FROM started), pause_requested FROM fence
 """
 """RUNNING → RUNNING. From here on the tool's effect is unknown until it is settled."""
 
@@ -136,18 +136,30 @@ RETURNING t.id
 _OPEN = "('pending', 'running', 'waiting', 'paused')"
 
 LOCK_WITH_NEIGHBOURS = f"""SELECT t.* FROM turnkit_turn t
-WHERE t.id = ANY(array_append(
+WHERE t.id = ANY(
     ARRAY(
         SELECT w.turn_id FROM turnkit_wait w JOIN turnkit_turn waiter ON waiter.id = w.turn_id
-        WHERE w.target_id = %(turn_id)s AND waiter.status IN {_OPEN}
+        WHERE w.target_id = ANY(%(turn_ids)s::varchar[]) AND waiter.status IN {_OPEN}
         UNION ALL
         SELECT w.target_id FROM turnkit_wait w JOIN turnkit_turn target ON target.id = w.target_id
-        WHERE w.turn_id = %(turn_id)s AND target.status IN {_OPEN}
-    ),
-    %(turn_id)s::varchar))
+        WHERE w.turn_id = ANY(%(turn_ids)s::varchar[]) AND target.status IN {_OPEN}
+    ) || %(turn_ids)s::varchar[])
 ORDER BY t.id FOR NO KEY UPDATE OF t
 """
-"""The turn, and the unfinished turns on the other ends of its waits as the statement's start saw them."""
+"""The turns, and the unfinished ones on the other ends of their waits as the statement's start saw them."""
+
+DESCENDANTS = f"""
+WITH RECURSIVE below(id, level, path) AS (
+        SELECT id, 1, ARRAY[id::text] FROM turnkit_turn WHERE parent_id = %(turn_id)s
+    UNION ALL
+        SELECT child.id, below.level + 1, below.path || child.id::text
+        FROM below JOIN turnkit_turn child ON child.parent_id = below.id AND child.id <> ALL(below.path)
+    )
+SELECT below.*, count(*) OVER () AS total
+FROM below JOIN turnkit_turn t ON t.id = below.id
+ORDER BY t.status NOT IN {_OPEN}, path LIMIT %(limit)s
+"""
+"""The turns below one, with the ids on the way to each and the count of all: unfinished ones first."""
 
 REACHED_LANES = f"""
 WITH RECURSIVE reached(start, lane) AS (

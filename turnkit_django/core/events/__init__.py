@@ -39,9 +39,12 @@ from turnkit_django.core.events.turns import TurnCancelled as TurnCancelled
 from turnkit_django.core.events.turns import TurnCompleted as TurnCompleted
 from turnkit_django.core.events.turns import TurnFailed as TurnFailed
 from turnkit_django.core.events.turns import TurnParked as TurnParked
+from turnkit_django.core.events.turns import TurnPaused as TurnPaused
+from turnkit_django.core.events.turns import TurnPauseRequested as TurnPauseRequested
 from turnkit_django.core.events.turns import TurnReady as TurnReady
 from turnkit_django.core.events.turns import TurnRecovered as TurnRecovered
 from turnkit_django.core.events.turns import TurnReleased as TurnReleased
+from turnkit_django.core.events.turns import TurnResumed as TurnResumed
 from turnkit_django.core.events.turns import TurnStale as TurnStale
 from turnkit_django.core.events.turns import TurnStarted as TurnStarted
 from turnkit_django.core.events.turns import TurnSubmitted as TurnSubmitted

@@ -83,6 +83,27 @@ class TurnParked(Explained, TurnEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnPauseRequested(TurnEvent):
+    """Somebody has told a running turn to pause: it does so before its next step."""
+
+    type = "turn.pause_requested"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnPaused(TurnEvent):
+    """A turn stands still, without a worker, until somebody resumes it."""
+
+    type = "turn.paused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnResumed(TurnEvent):
+    """Somebody has let a paused turn go on, or has taken back that a running one should pause."""
+
+    type = "turn.resumed"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TurnWaiting(TurnEvent):
     """A turn waits, without a worker, for others to end.
 

@@ -11,6 +11,7 @@ from turnkit_django.store.transitions.claiming import (
     renew,
     start_inline,
 )
+from turnkit_django.store.transitions.controlling import cancel, pause, resume
 from turnkit_django.store.transitions.delivering import (
     continue_lane,
     deliver,
@@ -21,9 +22,10 @@ from turnkit_django.store.transitions.delivering import (
 from turnkit_django.store.transitions.joining import open_waits, recount
 from turnkit_django.store.transitions.launching import claim_child, join, launch, launch_detached, start_child
 from turnkit_django.store.transitions.maintaining import give_up, ready, recover, set_aside
-from turnkit_django.store.transitions.people import cancel, open_conversation, retry, say, start, submit
+from turnkit_django.store.transitions.people import open_conversation, retry, say, start, submit
 from turnkit_django.store.transitions.waking import unsent, wake_due
 from turnkit_django.store.transitions.working import (
+    acknowledge_pause,
     complete,
     fail,
     park,
@@ -34,6 +36,7 @@ from turnkit_django.store.transitions.working import (
 )
 
 __all__ = [
+    "acknowledge_pause",
     "cancel",
     "claim",
     "claim_child",
@@ -52,11 +55,13 @@ __all__ = [
     "open_conversation",
     "open_waits",
     "park",
+    "pause",
     "ready",
     "recount",
     "recover",
     "release",
     "renew",
+    "resume",
     "retry",
     "say",
     "send",

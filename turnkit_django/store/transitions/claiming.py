@@ -26,7 +26,7 @@ from turnkit_django.store.transitions.writes import (
     deadline_of,
     execution_rows,
     move_turn,
-    take_place,
+    place_of,
     turn_rows,
 )
 
@@ -89,7 +89,8 @@ def claim_inline(locks: Locks, turn_id: str, holder: Holder) -> Claimed:
     if turn.status != TurnState.PENDING or turn.submitted_at is not None:
         how = "submitted: a worker runs it" if turn.submitted_at else turn.status
         raise StateError(f"{turn.pk} is {how}; only a pending turn that was not submitted can be run here")
-    reads.require_idle(lane.pk, unless=turn.pk)
+    if turn.started_at is None:  # otherwise it is what keeps the lane busy: it was paused
+        reads.require_idle(lane.pk, unless=turn.pk)
     return take_here(lane, turn, holder)
 
 
@@ -110,7 +111,7 @@ def take_here(lane: Conversation, turn: Turn, holder: Holder) -> Claimed:
             f"{turn.pk} waits for {turn.pending_dependencies} turns that have not ended, and nobody waits inline; "
             "submit it: a worker runs it when they have"
         )
-    move_turn(turn, TurnState.PENDING, lane_position=take_place(lane))
+    move_turn(turn, TurnState.PENDING, lane_position=place_of(lane, turn))
     return _take(lane, turn, holder, holder.tokens[0])
 
 

@@ -136,14 +136,20 @@ def _give_up(lane: Conversation) -> None:
 
 
 @maintenance
-def set_deliveries_aside(locks: Locks, delivery_ids: Sequence[str], *, error: Json, seconds: float) -> None:
-    """any → the same. Messages that could not be delivered or answered: say so on them, and look again later."""
+def set_deliveries_aside(locks: Locks, delivery_ids: Sequence[str], *, error: Json, seconds: float) -> list[Delivery]:
+    """any → the same. Messages that could not be delivered or answered: say so on them, and look again later.
+
+    They are messages to one conversation.
+    """
+    # Whoever has the lane writes to messages of it that it has not locked, in any order.
+    locks.lane(delivery_rows().filter(pk__in=delivery_ids).values_list("destination_id", flat=True)[:1].get())
     found, now = locks.deliveries(delivery_ids), database_clock()
     for delivery in found:
         # Noted and not over yet: a commit that was not heard, or somebody else who came to the same a moment ago.
         is_noted = delivery.error == error and delivery.not_before is not None and delivery.not_before > now
         if not (delivery.request_id or is_noted):
             _note(delivery, error, not_before=now + timedelta(seconds=seconds))
+    return found
 
 
 def _note(delivery: Delivery, error: Json, *, not_before: datetime | None) -> None:

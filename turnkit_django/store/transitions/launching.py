@@ -19,37 +19,44 @@ from turnkit_django.store.transitions.claiming import first_held_under, take_her
 from turnkit_django.store.transitions.joining import attach
 from turnkit_django.store.transitions.starting import stored_turn, submitted_turn
 from turnkit_django.store.transitions.waking import wake_turns
-from turnkit_django.store.transitions.working import held_turn, require_held, without_claim
-from turnkit_django.store.transitions.writes import execution_rows, move_turn, turn_rows
+from turnkit_django.store.transitions.working import counted, held_turn, require_held
+from turnkit_django.store.transitions.writes import execution_rows, let_go, move_turn, turn_rows
 
 
 @worker_move
 def launch(locks: Locks, held: Claim, *, children: Sequence[NewChild]) -> None:
-    """RUNNING → WAITING. Store and submit what its calls ask for; it goes on, in any worker, when all have ended."""
+    """RUNNING → WAITING, PAUSED. Store and submit what its calls ask for; any worker goes on when all have ended.
+
+    A turn that was told to pause starts nothing.
+    """
     locks.root(held.root_turn_id)
     _lane, turn = held_turn(locks, held)
+    if turn.pause_requested:
+        let_go(turn, TurnState.PAUSED, notices.paused, **counted(turn))
+        return
     for child in children:
         _submit_child(turn, child, is_awaited=True)
     Wait.objects.using(connections.alias()).bulk_create(
         Wait(turn_id=turn.pk, target_id=child.turn.pk, tool_execution_id=child.execution_id) for child in children
     )
     count = turn.pending_dependencies + len(children)
-    move_turn(turn, TurnState.WAITING, pending_dependencies=count, **without_claim(turn))
-    outbox.tell(notices.waiting(turn))
+    let_go(turn, TurnState.WAITING, notices.waiting, pending_dependencies=count, **counted(turn))
 
 
 @worker_move(ends_claim=False)
-def launch_detached(locks: Locks, held: Claim, *, child: NewChild) -> None:
-    """RUNNING → RUNNING. Store and submit what a call asks for; the turn goes on at once."""
+def launch_detached(locks: Locks, held: Claim, *, child: NewChild) -> bool:
+    """RUNNING → RUNNING. Store and submit what a call asks for, unless the turn was told to pause; whether it was."""
     locks.root(held.root_turn_id)
     _lane, turn = held_turn(locks, held)
-    _submit_child(turn, child, is_awaited=False)
-    move_turn(turn, TurnState.RUNNING, revision=turn.revision + 1)
+    if not turn.pause_requested:
+        _submit_child(turn, child, is_awaited=False)
+    move_turn(turn, TurnState.RUNNING, **counted(turn))
+    return not turn.pause_requested
 
 
 @worker_move
 def join(locks: Locks, held: Claim, execution_id: str, *, target_ids: Sequence[str], arguments: Json) -> None:
-    """RUNNING → WAITING, PENDING. A call waits for other turns; the turn goes on, in any worker, when all have ended.
+    """RUNNING → WAITING, PENDING, PAUSED. A call waits for other turns; any worker goes on when all have ended.
 
     Raises:
         StateError: If one of them cannot be waited for; nothing was written.
@@ -65,12 +72,12 @@ def join(locks: Locks, held: Claim, execution_id: str, *, target_ids: Sequence[s
     open_count = attach(turn, [rows[target] for target in target_ids if target in rows], execution=execution)
     _note_start(execution_id, arguments)
     if open_count:
-        move_turn(turn, TurnState.WAITING, **without_claim(turn))
-        outbox.tell(notices.waiting(turn))
-    else:  # the last of them has ended just now
-        move_turn(turn, TurnState.PENDING, **without_claim(turn))
+        let_go(turn, TurnState.WAITING, notices.waiting, **counted(turn))
+        return
+    # the last of them has ended just now
+    let_go(turn, TurnState.PENDING, notices.readied, **counted(turn))
+    if turn.status == TurnState.PENDING:
         wake_turns(turn)
-        outbox.tell(notices.readied(turn))
 
 
 def claim_child(child: NewChild, holder: Holder, *, parent_token: str) -> Claimed:
@@ -100,6 +107,7 @@ def _submit_child(parent: Turn, child: NewChild, *, is_awaited: bool) -> None:
 def _stored_child(parent: Turn, child: NewChild, *, waiters: int = 0) -> tuple[Conversation, Turn]:
     lane, draft = copy(child.conversation), copy(child.turn)  # what a first try has written into them was rolled back
     lane.save(using=connections.alias(), force_insert=True)
+    draft.root_id = parent.root_id or parent.pk  # as it is now: the root may have been deleted under its tree
     draft.open_waiters = waiters
     turn = stored_turn(lane, draft, copy(child.message))
     _note_start(child.execution_id, child.arguments)

@@ -14,10 +14,10 @@ from turnkit_django.store.records import AttemptEnd
 from turnkit_django.store.transitions.ending import end_turn
 from turnkit_django.store.transitions.waking import wake_lane
 from turnkit_django.store.transitions.writes import (
-    NO_CLAIM,
     attempt_fields,
     database_clock,
     interrupt_started,
+    let_go,
     move_turn,
     turn_rows,
 )
@@ -27,7 +27,7 @@ from turnkit_django.store.transitions.writes import (
 def recover(
     locks: Locks, turn_id: str, *, token: str, max_recoveries: int, seconds: float, is_dead: bool
 ) -> Turn | None:
-    """RUNNING → PENDING, FAILED, STALE. Take the turn from a dead worker; what it had started is unknown.
+    """RUNNING → PENDING, PAUSED, FAILED, STALE. Take the turn from a dead worker; what it had started is unknown.
 
     `is_dead` says that the worker is known to be gone, whatever the lease says. None: it is alive, or was quicker.
     """
@@ -48,9 +48,8 @@ def recover(
         interrupt_started(locks, lane, turn)
         later = database_clock() + timedelta(seconds=seconds)
         died["message"] = f"the worker {turn.claimed_by} died"
-        fields = NO_CLAIM | attempt_fields(turn, AttemptEnd.LOST, died) | {"attempts": attempts, "not_before": later}
-        move_turn(turn, TurnState.PENDING, error=died, **fields)
-        outbox.tell(notices.recovered(turn))
+        fields = attempt_fields(turn, AttemptEnd.LOST, died) | {"attempts": attempts, "not_before": later}
+        let_go(turn, TurnState.PENDING, notices.recovered, error=died, **fields)
     wake_lane(lane.pk)
     return turn
 
@@ -82,8 +81,9 @@ def give_up(locks: Locks, turn_id: str, *, error: Json) -> Turn | None:
 
 
 @maintenance
-def set_aside(locks: Locks, turn_id: str, *, error: Json, seconds: float) -> None:
+def set_aside(locks: Locks, turn_id: str, *, error: Json, seconds: float) -> Turn:
     """any → the same. Maintenance failed on this row: say so on it, and look at it again later."""
     turn = locks.turn(turn_id)
     if not turn.is_terminal:
         move_turn(turn, turn.status, error=error, next_check_at=database_clock() + timedelta(seconds=seconds))
+    return turn

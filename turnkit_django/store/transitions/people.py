@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turnkit_django.core.content import Json
 from turnkit_django.core.states import TurnState
 from turnkit_django.errors import StateError
 from turnkit_django.models import Conversation, Message, Turn
 from turnkit_django.store import connections
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import transition
-from turnkit_django.store.records import AttemptEnd
-from turnkit_django.store.transitions.ending import end_turn
 from turnkit_django.store.transitions.joining import hold_back
 from turnkit_django.store.transitions.starting import known_turn, require_callback, stored_turn, submitted_turn
-from turnkit_django.store.transitions.waking import request_wake, wake_lane
+from turnkit_django.store.transitions.waking import request_wake
 from turnkit_django.store.transitions.writes import (
     append_messages,
     turn_rows,
@@ -46,6 +43,8 @@ def start(
 
     `opening` is the turn's conversation if that is new too.
     """
+    if draft.root_id not in {None, draft.pk}:
+        locks.root(str(draft.root_id))
     if opening is not None:
         _open(opening)
     lane = locks.lane(draft.conversation_id)
@@ -55,7 +54,10 @@ def start(
         return submitted_turn(lane, turn) if is_submission else turn
     if known.pk == draft.pk and known.submitted_at is not None:  # a commit that was not heard: nor was its wake-up
         request_wake(known.pk)
-    if is_submission and known.status == TurnState.PENDING:  # prepared under the same key, perhaps told to wait
+    if is_submission and known.status in {
+        TurnState.PENDING,
+        TurnState.PAUSED,
+    }:  # prepared under the same key, perhaps told to wait
         known = submitted_turn(lane, locks.turn(known.pk), callback_id=draft.callback_id)
         hold_back(known)
     elif is_submission:
@@ -65,9 +67,9 @@ def start(
 
 @transition
 def submit(locks: Locks, turn_id: str, *, callback_id: str | None = None) -> Turn:
-    """PENDING → PENDING, WAITING. Take the next place of the lane, start the clock of the deadline, wake a worker.
+    """PENDING → PENDING, WAITING. Take the next place of the lane, start the deadline, wake a worker.
 
-    A turn that was told to wait for others waits for them first.
+    A turn that was told to wait for others waits for them first; one that was told to pause stays paused.
     """
     lane = locks.lane(turn_rows().values_list("conversation_id", flat=True).get(pk=turn_id))
     turn = submitted_turn(lane, locks.turn(turn_id), callback_id=callback_id)
@@ -115,24 +117,6 @@ def _retries(failed: Turn) -> Iterator[Turn]:
         yield turn
         if turn.status == TurnState.FAILED:
             yield from _retries(turn)
-
-
-@transition
-def cancel(locks: Locks, turn_id: str) -> Turn | None:
-    """PENDING, RUNNING, WAITING, PAUSED → CANCELLED. Open calls are closed, the claim is void, the lane is free.
-
-    None: it had ended already.
-    """
-    root_id, conversation_id = turn_rows().values_list("root_id", "conversation_id").get(pk=turn_id)
-    locks.root(root_id or turn_id)
-    lane = locks.lane(conversation_id)
-    turn = locks.turn_with_waiters(turn_id)
-    if turn.is_terminal:
-        return None
-    error: Json = {"type": "Cancelled", "message": "the turn was cancelled", "details": {}}
-    end_turn(locks, lane, turn, TurnState.CANCELLED, error=error, attempt=AttemptEnd.LOST)
-    wake_lane(lane.pk)
-    return turn
 
 
 def _open(conversation: Conversation) -> None:

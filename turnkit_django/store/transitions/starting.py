@@ -17,7 +17,7 @@ from turnkit_django.store.transitions.writes import (
     database_clock,
     deadline_of,
     move_turn,
-    take_place,
+    place_of,
     turn_rows,
 )
 
@@ -65,19 +65,20 @@ def submitted_turn(lane: Conversation, turn: Turn, *, callback_id: str | None = 
     if turn.submitted_at is not None:
         require_callback(turn, callback_id)
         return turn
-    if turn.status != TurnState.PENDING:
+    if turn.status not in {TurnState.PENDING, TurnState.PAUSED}:
         raise StateError(f"{turn.pk} is {turn.status} and was never submitted; only a pending turn can be submitted")
     now = database_clock()
+    is_due = turn.status == TurnState.PENDING and not turn.pending_dependencies
     move_turn(
         turn,
-        TurnState.PENDING,
-        lane_position=take_place(lane),
+        turn.status,
+        lane_position=place_of(lane, turn),
         submitted_at=now,
         deadline_at=deadline_of(turn, now, conf.get().TIMEOUT),
         callback_id=callback_id or turn.callback_id,
-        wake_sent_at=None if turn.pending_dependencies else now,
+        wake_sent_at=now if is_due else None,
     )
-    if not turn.pending_dependencies:
+    if is_due:
         request_wake(turn.pk)
     outbox.tell(notices.submitted(turn))
     return turn

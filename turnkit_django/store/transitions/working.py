@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 
-from turnkit_django.core.content import Json, Part
-from turnkit_django.core.states import Phase, TurnState
-from turnkit_django.models import Conversation, ToolExecution, Turn
+from turnkit_django.core.content import Json, text_part
+from turnkit_django.core.states import Phase, ToolState, TurnState
+from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.models.querysets import ClockTime
 from turnkit_django.store import notices, outbox, parameters, sql
-from turnkit_django.store.claims import Claim
+from turnkit_django.store.claims import Claim, PauseRetracted
 from turnkit_django.store.locks import Locks
 from turnkit_django.store.moves import erased, lost, statement, worker_move
 from turnkit_django.store.records import AttemptEnd, NewCall, Next, Reply, Settlement
@@ -30,6 +31,7 @@ from turnkit_django.store.transitions.writes import (
     database_clock,
     execution_rows,
     interrupt_started,
+    let_go,
     move_turn,
     own_message,
 )
@@ -55,17 +57,22 @@ def settle_tool(settlement: Settlement, *, call_id: str, call_key: str, then: Ne
 
 @worker_move
 def complete(locks: Locks, held: Claim, *, text: str, reply: Reply | None) -> None:
-    """RUNNING → COMPLETED. Keep the answer; the lane is free."""
+    """RUNNING → COMPLETED, PAUSED. Keep the answer; the lane is free.
+
+    The answer of a turn that was told to pause is kept back, and published when it goes on.
+    """
     lane, turn = held_turn(locks, held, ends=True)
-    bill = _bill(turn, reply)
-    parts: Sequence[Part] = reply.parts if reply else [{"type": "text", "text": text}]
-    message = own_message(turn, Role.ASSISTANT, Kind.TEXT, parts)
     if reply is not None:
-        message.provider, message.metadata = reply.provider, reply.message_metadata()
         outbox.tell(notices.model_completed(turn, reply))
+    fields = counted(turn) | _bill(turn, reply) | {"phase": Phase.OUTPUT, "error": None}
+    if turn.pause_requested:
+        kept = turn.candidate if reply is None else _candidate(text, reply)
+        let_go(turn, TurnState.PAUSED, notices.paused, **fields, candidate=kept)
+        return
+    message, text = _answer(turn, text, reply)
     append_messages(lane, [message])
-    fields = without_claim(turn) | bill | {"phase": Phase.OUTPUT, "output_text": text, "error": None}
-    move_turn(turn, TurnState.COMPLETED, completed_at=ClockTime(), **fields)
+    fields |= {"output_text": text, "candidate": None}
+    move_turn(turn, TurnState.COMPLETED, completed_at=ClockTime(), **NO_CLAIM, **fields)
     outbox.tell(notices.completed(turn))
     after_end(locks, lane, turn)
     if turn.submitted_at is None:
@@ -106,28 +113,43 @@ def park(
     attempt: AttemptEnd,
     usage: Mapping[str, int] | None = None,
 ) -> None:
-    """RUNNING → WAITING. The provider wants to be asked later; the worker is free, the work is kept."""
+    """RUNNING → WAITING, PAUSED. The provider wants to be asked later; the worker is free, the work is kept."""
     _lane, turn = held_turn(locks, held)
-    fields = without_claim(turn) | attempt_fields(turn, attempt, error) | _unpriced(turn, usage)
-    later = database_clock() + timedelta(seconds=seconds)
-    move_turn(turn, TurnState.WAITING, error=error, not_before=later, model_failures=turn.model_failures + 1, **fields)
-    outbox.tell(notices.parked(turn))
+    fields = counted(turn) | attempt_fields(turn, attempt, error) | _unpriced(turn, usage)
+    fields |= {"error": error, "not_before": database_clock() + timedelta(seconds=seconds)}
+    let_go(turn, TurnState.WAITING, notices.parked, model_failures=turn.model_failures + 1, **fields)
 
 
 @worker_move
 def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: AttemptEnd, is_fault: bool) -> None:
-    """RUNNING → PENDING. Give the turn back, after a fault of this worker with a back-off."""
+    """RUNNING → PENDING, PAUSED. Give the turn back, after a fault of this worker with a back-off."""
     lane, turn = held_turn(locks, held)
     interrupt_started(locks, lane, turn)
     if attempt is AttemptEnd.UNSENT:
         mark_unread(lane, turn)
-    fields = without_claim(turn) | attempt_fields(turn, attempt, error) | {"error": error}
+    fields = counted(turn) | attempt_fields(turn, attempt, error) | {"error": error}
     if is_fault:
         fields |= {"attempts": turn.attempts + 1, "not_before": database_clock() + timedelta(seconds=seconds)}
-    move_turn(turn, TurnState.PENDING, **fields)
-    outbox.tell(notices.released(turn))
+    let_go(turn, TurnState.PENDING, notices.released, **fields)
     if not is_fault:
         wake_lane(lane.pk)
+
+
+@worker_move
+def acknowledge_pause(locks: Locks, held: Claim, *, attempt: AttemptEnd) -> None:
+    """RUNNING → PAUSED. Nothing of the turn is under way: what was started and not called is pending again.
+
+    Raises:
+        PauseRetracted: If nobody wants it to pause any more.
+    """
+    lane, turn = held_turn(locks, held)
+    if not turn.pause_requested:
+        raise PauseRetracted(f"{turn.pk} is not told to pause any more; it goes on")
+    running = execution_rows().filter(turn=turn.pk, status=ToolState.RUNNING)
+    running.update(status=ToolState.PENDING, started_at=None)
+    if attempt is AttemptEnd.UNSENT:
+        mark_unread(lane, turn)
+    let_go(turn, TurnState.PAUSED, notices.paused, **counted(turn), **attempt_fields(turn, attempt, None))
 
 
 def held_turn(locks: Locks, held: Claim, *, ends: bool = False) -> tuple[Conversation, Turn]:
@@ -147,9 +169,23 @@ def require_held(turn: Turn, held: Claim) -> None:
         raise lost(held)
 
 
-def without_claim(turn: Turn) -> Fields:
+def counted(turn: Turn) -> Fields:
     """What a worker's closing write sets: it still counts the revision, so that it is known to have committed."""
-    return {**NO_CLAIM, "revision": turn.revision + 1}
+    return {"revision": turn.revision + 1}
+
+
+def _answer(turn: Turn, text: str, reply: Reply | None) -> tuple[Message, str]:
+    """The message to publish and its text: the reply, or what a pause has kept back, or the words of a tool."""
+    kept = _candidate(text, reply) if reply else turn.candidate or _candidate(text, None)
+    message = own_message(turn, Role.ASSISTANT, Kind.TEXT, kept["parts"])
+    message.provider, message.metadata = kept["provider"], kept["metadata"]
+    return message, kept["text"]
+
+
+def _candidate(text: str, reply: Reply | None) -> dict[str, Any]:
+    if reply is None:
+        return {"text": text, "parts": [text_part(text)], "provider": "", "metadata": {}}
+    return {"text": text, "parts": list(reply.parts), "provider": reply.provider, "metadata": reply.message_metadata()}
 
 
 def _bill(turn: Turn, reply: Reply | None) -> Fields:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, assert_never, cast
 
 from turnkit_django.core.content import Json, Part, as_text, result_part
-from turnkit_django.core.states import ToolState, check_move
+from turnkit_django.core.events import Event
+from turnkit_django.core.states import ToolState, TurnState, check_move
 from turnkit_django.models import Conversation, Message, ToolExecution, Turn
 from turnkit_django.models.message import Kind, Role
 from turnkit_django.models.querysets import ClockTime, TurnQuerySet
@@ -16,7 +17,9 @@ from turnkit_django.store.locks import Locks
 from turnkit_django.store.records import AttemptEnd
 
 Fields = dict[str, Any]
-NO_CLAIM: Fields = dict.fromkeys(("claim_token", "claimed_by", "claimed_at", "lease_expires_at"))
+_CLAIM = ("claim_token", "claimed_by", "claimed_at", "lease_expires_at")
+NO_CLAIM: Fields = dict.fromkeys(_CLAIM) | {"pause_requested": False}
+"""A request to pause is for whoever holds the claim; what becomes of it is said where the claim ends."""
 NO_ATTEMPT: Fields = dict.fromkeys(("attempt_id", "attempt_started_at", "attempt_reserved"))
 OPEN_CALLS = (ToolState.PENDING.value, ToolState.RUNNING.value)
 UNKNOWN = "Whether it took effect is unknown: check before you call it again."
@@ -51,6 +54,13 @@ def move_turn(turn: Turn, state: str, **fields: Any) -> None:
             setattr(turn, name, value)
 
 
+def let_go(turn: Turn, state: str, tells: Callable[[Turn], Event], **fields: Any) -> None:
+    """End a claim whose turn has not ended; a turn that was told to pause is paused, whatever it would have become."""
+    is_paused = turn.pause_requested
+    move_turn(turn, TurnState.PAUSED if is_paused else state, **NO_CLAIM, **fields)
+    outbox.tell((notices.paused if is_paused else tells)(turn))
+
+
 def append_messages(lane: Conversation, messages: Sequence[Message]) -> None:
     """Number and store messages; the lane's row is locked, so there is no hole and no repeat."""
     for number, message in enumerate(messages, start=lane.next_sequence):
@@ -61,7 +71,10 @@ def append_messages(lane: Conversation, messages: Sequence[Message]) -> None:
     outbox.tell(*(notices.message(lane, message) for message in messages))
 
 
-def take_place(lane: Conversation) -> int:
+def place_of(lane: Conversation, turn: Turn) -> int:
+    """A turn that has started keeps its place, however it goes on: what came later stands behind it."""
+    if turn.started_at is not None and turn.lane_position is not None:
+        return turn.lane_position
     place = lane.next_lane_position
     advance_lane(lane, next_lane_position=place + 1)
     return place
@@ -84,9 +97,9 @@ def interrupt_started(locks: Locks, lane: Conversation, turn: Turn) -> None:
         if execution.is_replay_safe:
             execution_rows().filter(pk=execution.pk).update(status=ToolState.PENDING)
         else:
-            text = close_call(
-                turn, execution, ToolState.INTERRUPTED, f"the worker stopped while this tool ran. {UNKNOWN}"
-            )
+            # Which of the two it was shows in no row: a worker that hangs in a tool is taken for dead.
+            why = "the worker stopped while this tool ran, or its time ran out: it may still take effect."
+            text = close_call(turn, execution, ToolState.INTERRUPTED, f"{why} {UNKNOWN}")
             results.append(result_message(turn, execution, text))
     if results:
         append_messages(lane, results)
