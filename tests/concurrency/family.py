@@ -227,6 +227,14 @@ def inline() -> Family:
     return family
 
 
+def told_to_pause() -> Family:
+    """A claimed turn that has not heard of it yet, and one that nobody has."""
+    family = submitted(is_calling=False)
+    for name in ("turn", "loner"):
+        transitions.pause(family.id(name), is_cascade=False)
+    return family
+
+
 def quiet() -> Family:
     """A lane in which a turn has failed, and nothing runs or waits to run."""
     family = Family()
@@ -318,6 +326,12 @@ def of_turn(transition: str, name: str, locks: str, **options: Any) -> Move:
     return Move(transition, lambda family: run(family.id(name), **options), locks, of=name)
 
 
+def of_tree(transition: str, locks: str) -> Move:
+    """A cascade from the parent on."""
+    run = getattr(transitions, transition)
+    return Move(transition, lambda family: run(family.id("parent"), is_cascade=True), locks, of="tree")
+
+
 def wait(waiter: str, target: str) -> Move:
     return Move(
         "open_waits",
@@ -370,6 +384,9 @@ def around(calls: str = "") -> list[Move]:
         of_turn("cancel", "parent", "ROOT lane:parent parent turn"),
         of_turn("cancel", "child", "ROOT lane:child child stray"),
         of_turn("cancel", "waiter", "lane:waiter waiter turn"),
+        of_tree("cancel", f"ROOT lane:parent lane lane:child parent turn child waiter stray ~next {calls}"),
+        of_tree("pause", "ROOT parent turn child"),
+        of_turn("pause", "turn", "ROOT turn", is_cascade=False),
         wait("loner", "turn"),
         wait("next", "child"),
         wait("child", "waiter"),
@@ -441,10 +458,21 @@ IN_A_FREE_LANE = [
     wait("draft", "loner"),
     *in_lane(delivered="note", continued="note", claimed="~lane:loner ~loner"),
 ]
+TOLD = [
+    Move(
+        "acknowledge_pause",
+        lambda f: transitions.acknowledge_pause(f.held, attempt=AttemptEnd.UNSENT),
+        "lane turn",
+    ),
+    of_turn("resume", "turn", "ROOT turn", is_cascade=False),
+    of_turn("resume", "loner", "loner", is_cascade=False),
+    of_tree("resume", "ROOT parent turn child"),
+]
 PARKED = [
     of_turn("ready", "turn", "lane turn"),
     of_turn("give_up", "turn", "lane turn waiter ~next", error=ERROR),
     of_turn("cancel", "turn", "ROOT lane turn waiter ~next"),
+    of_turn("pause", "turn", "ROOT turn", is_cascade=False),
     of_turn("set_aside", "turn", "turn", error=ERROR, seconds=0),
     of_turn("cancel", "waiter", "lane:waiter waiter turn"),
     Move("unsent", lambda f: transitions.unsent([f.id("turn"), f.id("next")]), "next"),
@@ -486,6 +514,16 @@ def _one_of_each(moves: list[Move]) -> list[Move]:
 WORLDS = [
     World("asking", partial(submitted, is_calling=False), [*ASKING, *around()], _IN_A_BUSY_LANE),
     World("calling", partial(submitted, is_calling=True), CALLING, [*around("calls"), *_one_of_each(_IN_A_BUSY_LANE)]),
+    World(
+        "told",
+        told_to_pause,
+        TOLD,
+        [
+            *ASKING,
+            *(move for move in around() if move.transition in {"pause", "cancel", "recover", "give_up", "unsent"}),
+            *_one_of_each(in_lane(claimed="~lane:child ~child")),
+        ],
+    ),
     World("inline", inline, HERE, _one_of_each(_IN_A_BUSY_LANE)),
     World("quiet", quiet, IN_A_FREE_LANE),
     World("parked", parked, PARKED, _one_of_each(in_lane(claimed="~lane:loner ~loner"))),

@@ -62,9 +62,11 @@ def no_deadlock(transactional_db: None) -> Iterator[None]:
 
 
 def drain_to_the_end() -> None:
-    """Workers that have gone are replaced, and everything that is due is run."""
+    """Workers that have gone are replaced, what is paused goes on, and everything that is due is run."""
     for turn in Turn.objects.filter(status="running"):
         transitions.recover(turn.pk, token=turn.claim_token, max_recoveries=3, seconds=0, is_dead=True)
+    for turn in Turn.objects.filter(status="paused"):
+        transitions.resume(turn.pk, is_cascade=False)
     drain(max_seconds=5)
     assert not Turn.objects.unfinished().submitted().exists()
     assert_clean()

@@ -260,7 +260,7 @@ def test_a_running_turn_waits_for_its_tool_since_the_tool_began(world: World):
     assert "runs the tool unsafe" in found.summary
 
 
-def test_a_running_turn_waits_for_its_model_since_the_askedbegan(world: World):
+def test_a_running_turn_waits_for_its_model_since_the_attempt_began(world: World):
     turn = PATHS[Reason.CALLING_MODEL](world)
     turn.refresh_from_db()
 

@@ -138,7 +138,7 @@ class WaitAdmin(RowAdmin):
     list_select_related = ["target"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any, Any]:
-        big = ("context", "principal", "options", "output_text", "error", "callback_error")
+        big = ("context", "principal", "options", "candidate", "output_text", "error", "callback_error")
         return super().get_queryset(request).defer(*(f"target__{column}" for column in big))
 
     @admin.display(description="turn")

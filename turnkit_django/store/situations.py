@@ -59,7 +59,7 @@ class Situation:
 
 def _turns() -> TurnQuerySet:
     return Turn.objects.using(connections.alias()).defer(
-        "context", "principal", "options", "output_text", "callback_error"
+        "context", "principal", "options", "candidate", "output_text", "callback_error"
     )
 
 

@@ -35,32 +35,42 @@ def _own_fields(fields: Mapping[str, Any], *, known: frozenset[str]) -> Iterator
 
 
 class ProviderStates:
-    """The ledger of provider state. Safe to share between threads."""
+    """The ledger of provider state, indexed: each replayed message asks it. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._answers: list[tuple[str, str, dict[str, Any]]] = []
+        self._handed_out: set[tuple[str, str, str]] = set()
+        self._signed: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def record(self, message: Mapping[str, Any], provider: str) -> None:
         """Note an answer of `provider` that is about to be handed out."""
+        state = state_of(message)
+        signed = _signed(state)
         with self._lock:
-            self._answers.append((provider, _likeness(message), state_of(message)))
+            self._handed_out |= {(provider, key, _text(value)) for key, value in state.items()}
+            alike = self._signed.setdefault((provider, _likeness(message)), [])
+            if signed not in alike:
+                alike.append(signed)
 
     def problems(self, message: Mapping[str, Any], provider: str) -> list[str]:
         """What is wrong with the state of a replayed message that is about to reach `provider`."""
         if message.get("role") != "assistant":
             return []
-        with self._lock:
-            answers = [(likeness, state) for owner, likeness, state in self._answers if owner == provider]
         sent = state_of(message)
         signed = _signed(sent)
-        if foreign := [key for key, value in sent.items() if all(state.get(key) != value for _, state in answers)]:
+        with self._lock:
+            alike = list(self._signed.get((provider, _likeness(message)), ()))
+            foreign = [key for key, value in sent.items() if (provider, key, _text(value)) not in self._handed_out]
+        if foreign:
             return [f"{', '.join(sorted(foreign))} was changed, or not made by {provider or 'this provider'!r}"]
-        alike = [_signed(state) for likeness, state in answers if likeness == _likeness(message)]
         if alike and signed not in alike:
             missing = sorted({key for state in alike for key in state} - set(signed))
             return [f"{', '.join(missing) or 'provider state'} was handed out with this message and is missing"]
         return []
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=repr)
 
 
 def _signed(state: Mapping[str, Any]) -> dict[str, Any]:
