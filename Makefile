@@ -92,7 +92,7 @@ demo: install
 bench: .venv-bench/.locked
 	.venv-bench/bin/python -m benchmarks $(ARGS)
 
-# Some twenty minutes. It starts and stops its own servers, and needs nothing that the tests do not.
+# Ten to twenty minutes. It starts and stops its own servers, and needs nothing that the tests do not.
 soak: install
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 

@@ -20,6 +20,8 @@ UNSAFE = frozenset({"unsafe", "both", "delegate", "callback"})
 """The tasks in whose course the tool of unknown recovery is called once."""
 TASKS = frozenset({"plain", "tell", "pass", "refuse", *CHILDREN, *SAFE, *UNSAFE})
 
+_UNFINISHED = frozenset({"pending", "running", "waiting"})
+
 
 def answer(request: Any) -> Any:
     threading.Event().wait(ANSWER_SECONDS)
@@ -66,6 +68,6 @@ def _first_step(kind: str, number: str, destination: str = "") -> Any:
 
 def _next_step(task: list[str], results: list[str]) -> Any:
     told = json.loads(results[-1])
-    if task[0] == "launch" and told.get("status") == "pending":
+    if task[0] == "launch" and told.get("status") in _UNFINISHED:
         return call("wait_for", {"turn_ids": [told["turn_id"]]})
     return text(f"done {task[1]}")

@@ -104,8 +104,9 @@ def each_launch_has_one_child(ledger: Ledger) -> Iterator[str]:
     for child in children:
         call = child.parent_execution
         told = call.result or {}
-        status = "pending" if call.tool_name == "launch_agent" else child.status
-        if (told.get("turn_id"), told.get("status")) != (child.pk, status):
+        # A detached launch tells how far the child is at that moment: further than `pending` if its worker died.
+        knows_end = call.tool_name == "launch_agent" or told.get("status") == child.status
+        if told.get("turn_id") != child.pk or not knows_end:
             yield f"{call.pk} tells {call.result!r:.200}, its child {child.pk} is {child.status}"
 
 

@@ -79,7 +79,13 @@ def say_again() -> None:
 
 
 def results() -> QuerySet[Message]:
-    return Message.objects.filter(content__0__text__contains="wait_results")
+    return Message.objects.filter(content__0__text__icontains="wait_results")
+
+
+def told_otherwise() -> None:
+    call = ToolExecution.objects.filter(tool_name="soak_clerk").first()
+    call.result |= {"status": "failed"}
+    call.save()
 
 
 SABOTAGE = [
@@ -100,14 +106,16 @@ SABOTAGE = [
     ("is lost", "tell", lambda _: Delivery.objects.all().delete(), "message message:tool_"),
     ("is lost", "callback", lambda _: Delivery.objects.all().delete(), "message completion:turn_"),
     ("twice", "safe", lambda _: say_again(), "'safe 1' stands twice"),
-    ("twice", "safe join", lambda _: results().delete(), "results for turn_"),
+    ("twice", "safe plain join", lambda _: results().delete(), "results for turn_"),
     ("twice", "post", lambda _: Message.objects.filter(metadata__has_key="delivery_id").delete(), "delivery dlv_"),
     ("one child", "launch", lambda ledger: ledger.tasks.update({2: "risk"}), "1 children, expected 2"),
+    ("one child", "launch", lambda _: ToolExecution.objects.update(result={"turn_id": "another"}), "its child turn_"),
+    ("one child", "delegate", lambda _: told_otherwise(), "its child turn_"),
     ("one child", "delegate", lambda _: ToolExecution.objects.update(result={"turn_id": "another"}), "its child turn_"),
 ]
 
 
-@pytest.mark.parametrize(("rule", "kind", "harm", "found"), SABOTAGE, ids=[f"{row[1]}-{row[3]}" for row in SABOTAGE])
+@pytest.mark.parametrize(("rule", "kind", "harm", "found"), SABOTAGE, ids=[f"{row[1]}: {row[3]}" for row in SABOTAGE])
 def test_a_rule_finds_what_breaks_it(
     rule: str,
     kind: str,
