@@ -530,12 +530,12 @@ def test_erased_waiters_keep_no_target_from_ending(turnkit_model: UseModel):
 def test_an_end_that_finds_new_waiters_each_time_changes_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch):
     tries: list[str] = []
 
-    def miss(self: Locks, turn_id: str) -> Turn:
-        tries.append(turn_id)
-        raise MissedNeighbour(f"{turn_id} is joined since a moment ago")
+    def miss(self: Locks, ids: list[str]) -> list[Turn]:
+        tries.extend(ids)
+        raise MissedNeighbour(f"{ids} are joined since a moment ago")
 
     turn = helper.conversation().submit("please")
-    monkeypatch.setattr(Locks, "turn_with_waiters", miss)
+    monkeypatch.setattr(Locks, "turns_with_waiters", miss)
     with pytest.raises(MissedNeighbour, match=turn.pk):
         turn.cancel()
     turn.refresh_from_db()
