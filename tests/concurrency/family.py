@@ -461,7 +461,7 @@ IN_A_FREE_LANE = [
 TOLD = [
     Move(
         "acknowledge_pause",
-        lambda f: transitions.acknowledge_pause(f.held, attempt=AttemptEnd.UNSENT),
+        lambda f: transitions.acknowledge_pause(f.held),
         "lane turn",
     ),
     of_turn("resume", "turn", "ROOT turn", is_cascade=False),

@@ -26,14 +26,17 @@ def claimed_with_a_call() -> tuple[object, ToolExecution]:
     return one.claim, call_row
 
 
-def test_a_wait_for_a_turn_that_ends_just_then_gives_the_turn_back_at_once():
+@pytest.mark.parametrize("status", ["pending", "paused"])
+def test_a_wait_for_a_turn_that_ends_just_then_gives_the_turn_back_at_once(status: str):
     held, call_row = claimed_with_a_call()
     target = helper.conversation().submit("quick")
     target.cancel()
+    if status == "paused":
+        Turn.objects.get(pk=held.turn_id).pause()
     transitions.join(held, call_row.pk, target_ids=[target.pk], arguments={})
     turn = Turn.objects.get(pk=held.turn_id)
-    assert (turn.status, turn.pending_dependencies, turn.claim_token) == ("pending", 0, None)
-    assert turn.wake_sent_at is not None
+    assert (turn.status, turn.pending_dependencies, turn.claim_token) == (status, 0, None)
+    assert (turn.wake_sent_at is not None) == (status == "pending")
     assert ToolExecution.objects.get().started_at is not None
 
 

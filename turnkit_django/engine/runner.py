@@ -144,7 +144,7 @@ def _one_step(run: Running) -> bool:
 def _pause(run: Running) -> bool:
     """Stop here; whether the turn goes on, because nobody wants it to pause any more."""
     try:
-        transitions.acknowledge_pause(run.held.claim, attempt=run.attempt_end)
+        transitions.acknowledge_pause(run.held.claim)
     except PauseRetracted:
         run.held.wrote(run.held.claim.with_pause(is_requested=False))
         return True

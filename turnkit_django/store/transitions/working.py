@@ -136,7 +136,7 @@ def release(locks: Locks, held: Claim, *, error: Json, seconds: float, attempt: 
 
 
 @worker_move
-def acknowledge_pause(locks: Locks, held: Claim, *, attempt: AttemptEnd) -> None:
+def acknowledge_pause(locks: Locks, held: Claim) -> None:
     """RUNNING → PAUSED. Nothing of the turn is under way: what was started and not called is pending again.
 
     Raises:
@@ -147,9 +147,9 @@ def acknowledge_pause(locks: Locks, held: Claim, *, attempt: AttemptEnd) -> None
         raise PauseRetracted(f"{turn.pk} is not told to pause any more; it goes on")
     running = execution_rows().filter(turn=turn.pk, status=ToolState.RUNNING)
     running.update(status=ToolState.PENDING, started_at=None)
-    if attempt is AttemptEnd.UNSENT:
-        mark_unread(lane, turn)
-    let_go(turn, TurnState.PAUSED, notices.paused, **counted(turn), **attempt_fields(turn, attempt, None))
+    mark_unread(lane, turn)
+    unsent = attempt_fields(turn, AttemptEnd.UNSENT, None)
+    let_go(turn, TurnState.PAUSED, notices.paused, **counted(turn), **unsent)
 
 
 def held_turn(locks: Locks, held: Claim, *, ends: bool = False) -> tuple[Conversation, Turn]:
