@@ -10,7 +10,7 @@ import pytest
 from tests.concurrency.threads import observer
 from tests.store.wire import Wire, is_setup, open_wire
 from turnkit_django import Agent, register, tool
-from turnkit_django.engine import runner
+from turnkit_django.engine import heartbeat, runner
 from turnkit_django.models import Conversation, Turn
 from turnkit_django.testing import assert_clean, call, text
 
@@ -59,6 +59,12 @@ def conversation() -> Conversation:
     agent = register(Agent(name="quiet", model="openai/gpt-5-mini", tools=[quiet_safe, quiet_unknown]))
     conversation: Conversation = agent.conversation()
     return conversation
+
+
+@pytest.fixture(autouse=True)
+def between_two_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process renews its leases every 20 seconds, which may fall into any turn."""
+    monkeypatch.setattr(heartbeat, "renew_all", lambda: True)
 
 
 @pytest.fixture
