@@ -9,8 +9,8 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
 
+from benchmarks.command import leave, positive, say
 from benchmarks.processes import WorkerError
 from benchmarks.run import QUICK, SYSTEMS, Plan, run
 from benchmarks.systems.base import WrongWork
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 def _measure(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small round: does it run, not how fast it is")
-    parser.add_argument("--rounds", type=_positive, help=f"default {Plan().rounds}")
+    parser.add_argument("--rounds", type=positive, help=f"default {Plan().rounds}")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--output", type=Path, default=_RESULTS, help=f"raw results, default {_RESULTS}")
     given = parser.parse_args(arguments)
@@ -37,19 +37,19 @@ def _measure(arguments: list[str]) -> int:
         parser.error("DBOS is not installed: run `make bench`, or leave it out with `--systems turnkit rq`")
     plan = QUICK if given.quick else Plan()
     plan = replace(plan, rounds=given.rounds or plan.rounds)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     try:
-        measured = run(plan, given.systems, _say)
+        measured = run(plan, given.systems, say)
     except (RuntimeError, WorkerError, WrongWork) as problem:
-        _say(f"nothing was measured: {problem}")
+        say(f"nothing was measured: {problem}")
         return 1
     except KeyboardInterrupt:
-        _say("stopped; nothing was kept")
+        say("stopped; nothing was kept")
         return 130
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(measured, indent=1) + "\n")
     sys.stdout.write(f"{tables(measured)}\n")
-    _say(f"raw results: {given.output}")
+    say(f"raw results: {given.output}")
     return 0
 
 
@@ -67,23 +67,6 @@ def _table(arguments: list[str]) -> int:
     except PageError as problem:
         parser.error(f"{given.into}: {problem}")
     return 0
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text}")
-    return number
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _leave(signum: int, _frame: object) -> NoReturn:
-    # A second signal must not interrupt the cleaning up that this one begins.
-    signal.signal(signum, signal.SIG_IGN)
-    sys.exit(128 + signum)
 
 
 if __name__ == "__main__":

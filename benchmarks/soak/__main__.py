@@ -9,10 +9,10 @@ import os
 import random
 import signal
 import sys
-from typing import NoReturn
 
 import django
 
+from benchmarks.command import leave, positive, say
 from turnkit_django.testing.servers import embedded_servers
 
 _SECONDS_A_TURN = 1.0
@@ -22,7 +22,7 @@ _SECONDS_AT_LEAST = 240
 def main(arguments: list[str]) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
-    parser.add_argument("--turns", type=int, default=5000, help="at least so many, default %(default)s")
+    parser.add_argument("--turns", type=positive, default=5000, help="at least so many, default %(default)s")
     parser.add_argument("--seed", type=int, help="of the load and of the faults; default: drawn, and told")
     parser.add_argument("--flushes", type=int, default=3, help="how often Valkey is emptied, default %(default)s")
     parser.add_argument("--seconds", type=float, help="when to give up; default: what a slow machine needs")
@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
     seconds = given.seconds or max(_SECONDS_AT_LEAST, given.turns * _SECONDS_A_TURN)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
-    _say(f"seed {seed}")
+        signal.signal(number, leave)
+    say(f"seed {seed}")
     # Fresh servers, whatever the environment names: one is emptied, the other is restarted.
     for name in ("DATABASE_URL", "REDIS_URL"):
         os.environ.pop(name, None)
@@ -48,19 +48,9 @@ def main(arguments: list[str]) -> int:
         from benchmarks.soak.run import Plan, run
 
         call_command("migrate", run_syncdb=True, verbosity=0)
-        report = run(Plan(given.turns, seed, given.flushes, seconds), servers, _say)
+        report = run(Plan(given.turns, seed, given.flushes, seconds), servers, say)
         sys.stdout.write(f"{text(report)}\n")
     return int(any(report.broken.values()))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _leave(signum: int, _frame: object) -> NoReturn:
-    # A second signal must not interrupt the cleaning up that this one begins.
-    signal.signal(signum, signal.SIG_IGN)
-    sys.exit(128 + signum)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from tests.waiting import wait_until
 MARK = "BENCHMARK_TEST"
 SMALL = """
 import json, signal, sys
-from benchmarks.__main__ import _leave
+from benchmarks.command import leave
 from benchmarks.run import Plan, run
 
-signal.signal(signal.SIGTERM, _leave)
+signal.signal(signal.SIGTERM, leave)
 plan = Plan(rounds=1, turns=int(sys.argv[1]), jobs=3, single=2, wire=2, workers=(1,))
 print(json.dumps(run(plan, ["turnkit", "rq"], lambda text: None)))
 """

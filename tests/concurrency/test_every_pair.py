@@ -3,14 +3,13 @@ second one comes behind it until it waits or has ended; then both go on.
 """
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.concurrency.actors import WRITTEN, Stage, stage
 from tests.concurrency.family import MEETING_NOBODY, WORLDS, Move, World
-from tests.concurrency.threads import alone, deadlocks, observer
 from turnkit_django.engine import reconcile
 from turnkit_django.errors import LostClaim, StateError, ToolError
 from turnkit_django.models import Turn
@@ -19,7 +18,7 @@ from turnkit_django.store.moves import TRANSITIONS
 from turnkit_django.store.transitions import delivering
 from turnkit_django.testing import assert_clean, drain, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_deadlock")]
 
 REFUSALS = (LostClaim, StateError, ToolError)
 drained: set[str] = set()
@@ -50,15 +49,6 @@ def calm(
     for module in (reconcile, delivering):
         monkeypatch.setattr(module, "recovery_delay", lambda attempts: 0)
     turnkit_model(lambda request: text("done"))
-
-
-@pytest.fixture(autouse=True)
-def no_deadlock(transactional_db: None) -> Iterator[None]:
-    with observer() as watching:
-        before = deadlocks(watching)
-        yield
-        alone(watching)
-        assert deadlocks(watching) == before
 
 
 def drain_to_the_end() -> None:

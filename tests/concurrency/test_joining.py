@@ -2,13 +2,13 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.concurrency.threads import Held, alone, closing, deadlocks, observer, wide_pool
+from tests.concurrency.threads import Held, closing, wide_pool
 from tests.testapp.agents import helper
 from turnkit_django.engine import runner
 from turnkit_django.errors import StateError
@@ -17,16 +17,7 @@ from turnkit_django.store import locks, transitions
 from turnkit_django.store.claims import Claim
 from turnkit_django.testing import ScriptedModel, assert_clean, drain, text
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_deadlock(transactional_db: None) -> Iterator[None]:
-    with observer() as watching:
-        before = deadlocks(watching)
-        yield
-        alone(watching)
-        assert deadlocks(watching) == before
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_deadlock")]
 
 
 @pytest.fixture(autouse=True)

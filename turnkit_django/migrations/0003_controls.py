@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='turn',
             name='candidate',
-            field=models.JSONField(blank=True, help_text='A finished answer that a pause keeps back: `{parts, provider, metadata}`.', null=True),
+            field=models.JSONField(blank=True, help_text='A finished answer that a pause keeps back: `{text, parts, provider, metadata}`.', null=True),
         ),
     ]

@@ -125,7 +125,9 @@ class Turn(TurnVerbs, models.Model):
 
     pause_requested = models.BooleanField(default=False, db_default=False)
     candidate = models.JSONField(
-        null=True, blank=True, help_text="A finished answer that a pause keeps back: `{parts, provider, metadata}`."
+        null=True,
+        blank=True,
+        help_text="A finished answer that a pause keeps back: `{text, parts, provider, metadata}`.",
     )
     pause_reason = models.TextField(blank=True, default="", db_default="")
     open_steering = models.PositiveIntegerField(default=0, db_default=0)

@@ -54,10 +54,8 @@ def start(
         return submitted_turn(lane, turn) if is_submission else turn
     if known.pk == draft.pk and known.submitted_at is not None:  # a commit that was not heard: nor was its wake-up
         request_wake(known.pk)
-    if is_submission and known.status in {
-        TurnState.PENDING,
-        TurnState.PAUSED,
-    }:  # prepared under the same key, perhaps told to wait
+    # Prepared under the same key, perhaps told to wait or to pause.
+    if is_submission and known.status in {TurnState.PENDING, TurnState.PAUSED}:
         known = submitted_turn(lane, locks.turn(known.pk), callback_id=draft.callback_id)
         hold_back(known)
     elif is_submission:
